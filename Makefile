@@ -1,0 +1,31 @@
+# make test and make demo work on a fresh machine: each makes the environment first, once.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: test demo lint bench clean
+
+test: $(READY) lint
+	$(BIN)/python -m pytest -n 2
+
+demo: $(READY)
+	$(BIN)/python -m unnoise.demo
+
+lint: $(READY)
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/basedpyright
+
+bench: $(READY)
+	for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file 2>/dev/null || exit 1; done
+
+# the lock names torch first: its CPU build must be there before anything asks for torch
+$(READY): requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) dist runs

@@ -1,0 +1,86 @@
+"""unnoise: discrete diffusion models, text first. Exact, tested, at home on a CPU.
+
+Names are loaded when they are first used, so that `import unnoise` and `unnoise --help` do not wait for torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unnoise.denoiser import Denoiser as Denoiser
+    from unnoise.method_table import Method as Method, method as method, methods as methods
+    from unnoise.objective import (
+        ConcreteScore as ConcreteScore,
+        CrossEntropy as CrossEntropy,
+        Elbo as Elbo,
+        Hybrid as Hybrid,
+        LeaveOneOut as LeaveOneOut,
+        Objective as Objective,
+        ScoreEntropy as ScoreEntropy,
+    )
+    from unnoise.prediction import (
+        MeanPrediction as MeanPrediction,
+        Prediction as Prediction,
+        ScorePrediction as ScorePrediction,
+    )
+    from unnoise.process import (
+        Markov as Markov,
+        Masked as Masked,
+        Process as Process,
+        Uniform as Uniform,
+    )
+    from unnoise.sampler import (
+        Ancestral as Ancestral,
+        EulerLeaping as EulerLeaping,
+        FirstHitting as FirstHitting,
+        Frame as Frame,
+        Sampler as Sampler,
+        TweedieLeaping as TweedieLeaping,
+        chain as chain,
+        sample as sample,
+    )
+    from unnoise.schedule import (
+        Cosine as Cosine,
+        CosineTable as CosineTable,
+        Geometric as Geometric,
+        Linear as Linear,
+        LogLinear as LogLinear,
+        PerToken as PerToken,
+        Polynomial as Polynomial,
+        Schedule as Schedule,
+    )
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "denoiser": ["Denoiser"],
+    "method_table": ["Method", "method", "methods"],
+    "objective": ["ConcreteScore", "CrossEntropy", "Elbo", "Hybrid", "LeaveOneOut", "Objective", "ScoreEntropy"],
+    "prediction": ["MeanPrediction", "Prediction", "ScorePrediction"],
+    "process": ["Markov", "Masked", "Process", "Uniform"],
+    "sampler": [
+        "Ancestral",
+        "EulerLeaping",
+        "FirstHitting",
+        "Frame",
+        "Sampler",
+        "TweedieLeaping",
+        "chain",
+        "sample",
+    ],
+    "schedule": ["Cosine", "CosineTable", "Geometric", "Linear", "LogLinear", "PerToken", "Polynomial", "Schedule"],
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+__all__ = list(_MODULE_OF)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"unnoise has no {name!r}")
+    value = vars(import_module(f"unnoise.{_MODULE_OF[name]}"))[name]
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return ["__version__", *__all__]

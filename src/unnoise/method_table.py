@@ -1,0 +1,173 @@
+"""The method table: a name → how process, prediction, objective and sampler are put together. One entry a paper."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from unnoise.objective import ConcreteScore, Elbo, Hybrid, LeaveOneOut, Objective
+from unnoise.prediction import MeanPrediction, Prediction, ScorePrediction
+from unnoise.process import Masked, Process, Uniform
+from unnoise.sampler import Ancestral, Sampler, TweedieLeaping
+from unnoise.schedule import Cosine, CosineTable, Linear, LogLinear, PerToken
+
+STEPS = 1000  # T of the discrete-time papers
+GENMD4_START = 1e-3  # GenMD4 integrates from here and reconstructs below
+
+
+@dataclass(frozen=True)
+class Method:
+    """A paper's choice of parts.
+
+    process(vocab) makes the noise, objective(process) what is trained, bound(process) the valid bound that is reported,
+    sampler(steps) the paper's sampler; `prediction` is what the network's output means, `time_free` whether the network
+    does without t.
+    """
+
+    name: str
+    title: str
+    paper: str
+    process: Callable[[int], Process]
+    prediction: type[Prediction]
+    objective: Callable[[Process], Objective]
+    bound: Callable[[Process], Objective]
+    sampler: Callable[[int], Sampler]
+    time_free: bool = False
+
+
+def _discrete(process: Process) -> Elbo:
+    return Elbo(process, steps=STEPS)
+
+
+def _hybrid(process: Process) -> Hybrid:
+    return Hybrid(process, steps=STEPS)
+
+
+def _learned(process: Process) -> LeaveOneOut:
+    return LeaveOneOut(Elbo(process, start=GENMD4_START, network_free=True))
+
+
+def _from_start(process: Process) -> Elbo:
+    return Elbo(process, start=GENMD4_START)
+
+
+def _cosine_ancestral(steps: int) -> Ancestral:
+    return Ancestral(steps, grid="cosine")
+
+
+_TABLE = {
+    method.name: method
+    for method in (
+        Method(
+            "multinomial",
+            "Multinomial Diffusion: uniform noise in T steps, the mean plugged into the posterior",
+            "Hoogeboom et al. 2021, arXiv:2102.05379",
+            lambda vocab: Uniform(vocab, CosineTable(STEPS), reverse="plug-in"),
+            MeanPrediction,
+            _discrete,
+            _discrete,
+            Ancestral,
+        ),
+        Method(
+            "d3pm-uniform",
+            "D3PM with uniform noise: T steps, marginal reverse, hybrid loss",
+            "Austin et al. 2021, arXiv:2107.03006",
+            lambda vocab: Uniform(vocab, CosineTable(STEPS)),
+            MeanPrediction,
+            _hybrid,
+            _discrete,
+            Ancestral,
+        ),
+        Method(
+            "d3pm-absorb",
+            "D3PM with absorbing noise: T steps, hybrid loss",
+            "Austin et al. 2021, arXiv:2107.03006",
+            lambda vocab: Masked(vocab, Linear()),
+            MeanPrediction,
+            _hybrid,
+            _discrete,
+            Ancestral,
+        ),
+        Method(
+            "udlm",
+            "UDLM: uniform noise in continuous time, the mean plugged in",
+            "Schiff et al. 2024, arXiv:2412.10193",
+            lambda vocab: Uniform(vocab, LogLinear(1e-3), reverse="plug-in"),
+            MeanPrediction,
+            Elbo,
+            Elbo,
+            Ancestral,
+        ),
+        Method(
+            "mdlm",
+            "MDLM: masked noise in continuous time, no time conditioning",
+            "Sahoo et al. 2024, arXiv:2406.07524",
+            lambda vocab: Masked(vocab, LogLinear(1e-3)),
+            MeanPrediction,
+            Elbo,
+            Elbo,
+            Ancestral,
+            time_free=True,
+        ),
+        Method(
+            "md4",
+            "MD4: masked noise in continuous time, cosine schedule and cosine sampling grid",
+            "Shi et al. 2024, arXiv:2406.04329",
+            lambda vocab: Masked(vocab, Cosine()),
+            MeanPrediction,
+            Elbo,
+            Elbo,
+            _cosine_ancestral,
+        ),
+        Method(
+            "genmd4",
+            "GenMD4: masked noise with a learned schedule for each token",
+            "Shi et al. 2024, arXiv:2406.04329",
+            lambda vocab: Masked(vocab, PerToken(vocab)),
+            MeanPrediction,
+            _learned,
+            _from_start,
+            _cosine_ancestral,
+        ),
+        Method(
+            "sedd-absorb",
+            "SEDD with absorbing noise: score entropy",
+            "Lou et al. 2023, arXiv:2310.16834",
+            lambda vocab: Masked(vocab, LogLinear(1e-3)),
+            ScorePrediction,
+            Elbo,
+            Elbo,
+            TweedieLeaping,
+        ),
+        Method(
+            "sedd-uniform",
+            "SEDD with uniform noise: score entropy",
+            "Lou et al. 2023, arXiv:2310.16834",
+            lambda vocab: Uniform(vocab, LogLinear(1e-3)),
+            ScorePrediction,
+            Elbo,
+            Elbo,
+            TweedieLeaping,
+        ),
+        Method(
+            "csm",
+            "Concrete score matching: squared loss on the ratios under uniform noise",
+            "Meng et al. 2022, arXiv:2211.00802",
+            lambda vocab: Uniform(vocab, LogLinear(1e-3)),
+            ScorePrediction,
+            ConcreteScore,
+            Elbo,
+            TweedieLeaping,
+        ),
+    )
+}
+
+
+def methods() -> list[str]:
+    """The names of all methods."""
+    return list(_TABLE)
+
+
+def method(name: str) -> Method:
+    """The method of this name, or ValueError."""
+    if name not in _TABLE:
+        raise ValueError(f"unknown method {name!r}: use one of {', '.join(_TABLE)}")
+    return _TABLE[name]

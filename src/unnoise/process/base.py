@@ -1,0 +1,310 @@
+"""The forward noise q, and everything that follows from it, by the dense formula.
+
+A process over S states gives its transition matrices, its rate matrix and its stationary distribution. From these the base
+class computes the posterior, the ratios, the reverse step, the KL integrand of the bound and its boundary terms: slow and
+obviously right. Subclasses override with closed forms; `process.dense()` is the same process without them, the oracle that
+the tests compare with.
+
+Everything here is elementwise over positions: x_0, x_t: [*P] long and s < t: [*P] float64 of one leading shape P ([B, L],
+or [n] selected positions). Matrices are row-stochastic: T[i, j] = q(x_t = j | x_s = i).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+
+from unnoise.categorical import draw
+from unnoise.prediction import Prediction
+from unnoise.schedule import Schedule
+
+LATEST = 1 - 1e-6  # no denoiser is asked at t = 1 itself: a score is ∞·0 there
+Reverse = Literal["marginal", "plug-in"]
+Predict = Callable[[Tensor, Tensor, Tensor], Prediction]
+
+
+def gather(values: Tensor, index: Tensor) -> Tensor:
+    """values[p, index[p]] for every position p: [*P, S], [*P] → [*P]."""
+    return values.gather(-1, index[..., None])[..., 0]
+
+
+def safe_log(values: Tensor) -> Tensor:
+    """log max(values, 1e-30): the logarithm of a probability that may be zero, with a gradient that is finite there."""
+    return values.clamp_min(1e-30).log()
+
+
+def bregman(log_s: Tensor, r: Tensor) -> Tensor:
+    """s − r + r log(r/s) ≥ 0, zero only at s = r; r may be zero. Elementwise."""
+    positive = r > 0
+    log_r = torch.where(positive, r, torch.ones_like(r)).log()
+    return log_s.exp() - r + torch.where(positive, r * (log_r - log_s), torch.zeros_like(r))
+
+
+class Process(nn.Module, ABC):
+    """Noise that acts on each position by itself, as a Markov jump process over `states` ≥ `vocab` states.
+
+    reverse: how a mean μ is read. "marginal": μ = p(x_0 | x_t), reverse step Σ_{x_0} μ(x_0) q(x_s | x_t, x_0) (D3PM,
+    arXiv:2107.03006). "plug-in": μ does not know its own position's token, reverse step q(x_s | x_t, x̂_0 = μ)
+    (Multinomial Diffusion, arXiv:2102.05379).
+    """
+
+    schedule: Schedule
+    anchor: Tensor
+
+    def __init__(self, vocab: int, states: int, schedule: Schedule, reverse: Reverse = "marginal"):
+        super().__init__()
+        if vocab < 1:
+            raise ValueError(f"a process needs a vocabulary of at least one token, found vocab = {vocab}")
+        if not isinstance(schedule, Schedule):
+            raise ValueError(f"a process needs a Schedule such as Linear(), found {type(schedule).__name__}")
+        if reverse not in ("marginal", "plug-in"):
+            raise ValueError(f'reverse must be "marginal" or "plug-in", found {reverse!r}')
+        schedule.check()
+        self.vocab, self.states, self.schedule = vocab, states, schedule
+        self.reverse: Reverse = reverse
+        self.register_buffer("anchor", torch.empty(0), persistent=False)
+
+    @property
+    def device(self) -> torch.device:
+        """Where this process makes its noise; it moves with `process.to(device)`."""
+        return self.anchor.device
+
+    # ---- what a process must say ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def transition(self, s: Tensor | None, t: Tensor) -> Tensor:
+        """q(x_t | x_s) as matrices: [*T] → [*T, S, S]; s = None means from clean data, q(x_t | x_0)."""
+
+    @abstractmethod
+    def rate(self, t: Tensor) -> Tensor:
+        """The rate matrix R_t(i → j), rows summing to zero: [*T] → [*T, S, S]."""
+
+    @abstractmethod
+    def stationary(self) -> Tensor:
+        """π, the distribution of pure noise: [S], float64."""
+
+    # ---- three primitives; closed forms live here -------------------------------------------------------------------
+
+    def push(self, weights: Tensor, t: Tensor) -> Tensor:
+        """Σ_{x_0} w(x_0) q(x_t = · | x_0): [*P, K] → [*P, S]."""
+        matrix = self.transition(None, t)[..., : self.vocab, :].to(weights.dtype)
+        return (weights[..., None, :] @ matrix)[..., 0, :]
+
+    def column(self, x_t: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
+        """q(x_t | x_s = ·), the likelihood of each earlier state: [*P] → [*P, S]."""
+        matrix = self.transition(s, t).expand(*x_t.shape, self.states, self.states)
+        return matrix.gather(-1, x_t[..., None, None].expand(*x_t.shape, self.states, 1))[..., 0]
+
+    def unpush(self, ratios: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
+        """The vector v with v·T_{s→t} = ratios, exp(−ΔσQ)s in SEDD's Tweedie formula: [*P, S] → [*P, S]."""
+        matrix = self.transition(s, t).to(ratios.dtype)
+        return torch.linalg.solve(matrix.transpose(-1, -2), ratios[..., None])[..., 0]
+
+    def rates_into(self, x_t: Tensor, t: Tensor) -> Tensor:
+        """R_t(y → x_t) for every y ≠ x_t, zero at y = x_t: [*P] → [*P, S]."""
+        matrix = self.rate(t).expand(*x_t.shape, self.states, self.states)
+        column = matrix.gather(-1, x_t[..., None, None].expand(*x_t.shape, self.states, 1))[..., 0]
+        return column.scatter(-1, x_t[..., None], 0.0)
+
+    # ---- forward ----------------------------------------------------------------------------------------------------
+
+    def active(self, x_t: Tensor) -> Tensor:
+        """Positions at which there is a loss and something may move: [B, L] bool."""
+        return torch.ones_like(x_t, dtype=torch.bool)
+
+    def prior(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
+        """Pure noise x_1 ~ π: long of the given shape."""
+        return draw(self.stationary().expand(*shape, self.states), generator)
+
+    def corrupt(self, x: Tensor, t: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """x_t ~ q(x_t | x_0): x [B, L] long, t [B] float → [B, L] long."""
+        self.check_tokens(x)
+        return self._corrupt(x, self.check_times(t, x)[:, None].expand(x.shape), generator)
+
+    def _corrupt(self, x: Tensor, t: Tensor, generator: torch.Generator | None) -> Tensor:
+        return draw(self.marginal(x, t), generator)
+
+    def marginal(self, x: Tensor, t: Tensor) -> Tensor:
+        """q(x_t = · | x_0): [*P] → [*P, S]."""
+        return self.push(one_hot(x, self.vocab).to(t.dtype), t)
+
+    def log_prob(self, x_t: Tensor, x: Tensor, t: Tensor) -> Tensor:
+        """log q(x_t | x_0): [*P]."""
+        return gather(self.marginal(x, t), x_t).log()
+
+    def posterior(self, x: Tensor, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
+        """q(x_s | x_t, x_0) ∝ q(x_t | x_s) q(x_s | x_0): [*P, S]."""
+        joint = self.column(x_t, s, t) * self.marginal(x, s)
+        return joint / joint.sum(-1, keepdim=True)
+
+    def true_ratios(self, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """r_y = q(y | x_0)/q(x_t | x_0): [*P, S]."""
+        marginal = self.marginal(x, t)
+        return marginal / gather(marginal, x_t)[..., None]
+
+    # ---- what a prediction says about the reverse -------------------------------------------------------------------
+
+    def _mean_weights(self, log_probs: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """w such that p(x_s | x_t) ∝ q(x_t | x_s) Σ w(x_0) q(x_s | x_0): μ/q(x_t|·) for marginal, μ for plug-in."""
+        likelihood = self.column(x_t, None, t)[..., : self.vocab].to(log_probs.dtype)
+        possible = likelihood > 0  # a token that cannot have become x_t has no probability: SUBS' carry-over
+        mean = torch.softmax(log_probs.masked_fill(~possible, -torch.inf), -1)
+        if self.reverse == "plug-in":
+            return mean
+        return mean / torch.where(possible, likelihood, torch.ones_like(likelihood))
+
+    def mean_ratios(self, log_probs: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """log s_y from a mean: [*P, K] → [*P, S].
+
+        Marginal: s_y = Σ_{x_0} μ(x_0) q(y|x_0)/q(x_t|x_0). Plug-in: s_y = q(y|μ)/q(x_t|μ).
+        """
+        pushed = self.push(self._mean_weights(log_probs, x_t, t), t)
+        return safe_log(pushed) - gather(pushed, x_t)[..., None].log()
+
+    def mean_reverse(self, log_probs: Tensor, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
+        """log p(x_s | x_t) from a mean: [*P, K] → [*P, S]."""
+        pushed = self.push(self._mean_weights(log_probs, x_t, t), s)
+        joint = self.column(x_t, s, t).to(pushed.dtype) * pushed
+        return safe_log(joint) - joint.sum(-1, keepdim=True).log()
+
+    def mean_clean(self, log_probs: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """log p(x_0 | x_t) from a mean: [*P, K] → [*P, K]; for plug-in ∝ q(x_t | x_0)·μ(x_0)."""
+        likelihood = self.column(x_t, None, t)[..., : self.vocab].to(log_probs.dtype)
+        if self.reverse == "plug-in":
+            return torch.log_softmax(log_probs + likelihood.log(), -1)
+        return torch.log_softmax(log_probs.masked_fill(likelihood <= 0, -torch.inf), -1)
+
+    def _tweedie(self, log_ratios: Tensor, x_t: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
+        """p(x_s = y) ∝ (exp(−ΔσQ) s)_y · q(x_t | x_s = y), with s_{x_t} = 1; s = None: back to clean data: [*P, S].
+
+        Entries that come out negative are clipped, but keep a probability of 1e-12 where x_t can be reached: any reverse
+        step is valid in a bound, and a zero would make it infinite.
+        """
+        t = t.clamp_max(LATEST)
+        own = one_hot(x_t, self.states).bool()
+        ratios = torch.where(own, torch.ones_like(log_ratios), log_ratios.exp())
+        likelihood = self.column(x_t, s, t).to(ratios.dtype)
+        joint = (self.unpush(ratios, s, t) * likelihood).clamp_min(0)
+        if s is None:
+            joint, likelihood = joint[..., : self.vocab], likelihood[..., : self.vocab]
+        joint = joint / joint.sum(-1, keepdim=True).clamp_min(1e-30) + 1e-12 * (likelihood > 0)
+        return joint / joint.sum(-1, keepdim=True)
+
+    def score_reverse(self, log_ratios: Tensor, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
+        """log p(x_s | x_t) from a score by Tweedie's formula (SEDD, theorem 4.2): [*P, S] → [*P, S]."""
+        return safe_log(self._tweedie(log_ratios, x_t, s, t))
+
+    def score_clean(self, log_ratios: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """log p(x_0 | x_t) from a score, the same formula back to clean data: [*P, S] → [*P, K]."""
+        return safe_log(self._tweedie(log_ratios, x_t, None, t))
+
+    # ---- the bound --------------------------------------------------------------------------------------------------
+
+    def integrand(self, prediction: Prediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """The KL between the true and the predicted reverse jumps, per unit of time: [*P] ≥ 0.
+
+        Σ_{y≠x_t} R_t(y → x_t)·[ s_y − r_y + r_y log(r_y/s_y) ].
+        """
+        log_s = prediction.ratios(self, x_t, t)
+        rates = self.rates_into(x_t, t).to(log_s.dtype)
+        terms = bregman(log_s, self.true_ratios(x, x_t, t).to(log_s.dtype))
+        return torch.where(rates > 0, rates * terms, torch.zeros_like(terms)).sum(-1)
+
+    def kl(self, prediction: Prediction, x: Tensor, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
+        """KL( q(x_s | x_t, x_0) ‖ p(x_s | x_t) ) of one discrete step: [*P] ≥ 0."""
+        log_p = prediction.reverse(self, x_t, s, t)
+        q = self.posterior(x, x_t, s, t).to(log_p.dtype)
+        terms = q * (torch.where(q > 0, q, torch.ones_like(q)).log() - log_p)
+        return torch.where(q > 0, terms, torch.zeros_like(q)).sum(-1)
+
+    def noise_kl(self, x: Tensor) -> Tensor:
+        """KL( q(x_1 | x_0) ‖ π ), zero when α(1) = 0: [*P]."""
+        q = self.marginal(x, torch.ones(x.shape, dtype=torch.float64, device=x.device))
+        return (torch.xlogy(q, q) - torch.xlogy(q, self.stationary().to(q))).sum(-1)
+
+    @property
+    def closing(self) -> float:
+        """How likely a position is to leave pure noise at once at t = 1, where that noise is a point (see Masked)."""
+        return 0.0
+
+    # ---- one step of generation -------------------------------------------------------------------------------------
+
+    def step(
+        self,
+        predict: Predict,
+        x: Tensor,
+        s: Tensor | None,
+        t: Tensor,
+        free: Tensor,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """x_s ~ p(x_s | x_t) at the free positions: x [B, L], s, t [B] → [B, L]; s = None means to clean data.
+
+        predict(x, t, where) gives the prediction at the positions `where`; it is not called where nothing can move.
+        """
+        where = self.active(x) & free
+        if not where.any():
+            return x
+        prediction = predict(x, t, where)
+        x_t, at = x[where], t[:, None].expand(x.shape)[where]
+        if s is None:
+            log_p = prediction.clean(self, x_t, at)
+        else:
+            log_p = prediction.reverse(self, x_t, s[:, None].expand(x.shape)[where], at)
+        return x.masked_scatter(where, draw(log_p.double().exp(), generator))
+
+    def dense(self) -> "Process":
+        """The same process without any closed form: the oracle for tests."""
+        return Dense(self)
+
+    # ---- input ------------------------------------------------------------------------------------------------------
+
+    def check_tokens(self, x: Tensor) -> None:
+        """Raise ValueError unless x is [B, L] long with tokens 0…K−1."""
+        if x.dim() != 2 or x.dtype != torch.long:
+            raise ValueError(f"tokens must be a long tensor of shape [B, L], found {x.dtype} {list(x.shape)}")
+        if x.numel() and (int(x.min()) < 0 or int(x.max()) >= self.vocab):
+            raise ValueError(
+                f"tokens must lie in 0…{self.vocab - 1}, found {int(x.min())} to {int(x.max())}; "
+                "is the codec the one this process was made for?"
+            )
+
+    def check_times(self, t: Tensor, x: Tensor) -> Tensor:
+        """t as float64 [B], or ValueError unless it is [B] with values in [0, 1]."""
+        if t.shape != x.shape[:1] or not t.is_floating_point():
+            raise ValueError(
+                f"times must be a float tensor of shape {[x.shape[0]]}, one for each sequence, found {t.dtype} {list(t.shape)}"
+            )
+        if not bool(((t >= 0) & (t <= 1)).all()):
+            raise ValueError(f"times must lie in [0, 1], found {t.min().item():.4g} to {t.max().item():.4g}")
+        return t.double()
+
+
+class Dense(Process):
+    """Another process by its matrices alone: every quantity comes from the base class's formulas."""
+
+    def __init__(self, process: Process):
+        super().__init__(process.vocab, process.states, process.schedule, process.reverse)
+        self.process = process
+
+    def transition(self, s: Tensor | None, t: Tensor) -> Tensor:
+        return self.process.transition(s, t)
+
+    def rate(self, t: Tensor) -> Tensor:
+        return self.process.rate(t)
+
+    def stationary(self) -> Tensor:
+        return self.process.stationary()
+
+    def active(self, x_t: Tensor) -> Tensor:
+        return self.process.active(x_t)
+
+    @property
+    def closing(self) -> float:
+        return self.process.closing
+
+    def noise_kl(self, x: Tensor) -> Tensor:
+        return self.process.noise_kl(x)

@@ -1,0 +1,156 @@
+"""Noise by any generator matrix Q: dq/dσ̄ = q·Q, with σ̄(t) = −log α(t) as the clock (D3PM, arXiv:2107.03006).
+
+q(x_t | x_s) = exp((σ̄_t − σ̄_s) Q). Where Q is reversible with respect to its stationary distribution π (every symmetric Q
+is), D^{1/2} Q D^{−1/2} with D = diag(π) is symmetric; its eigenvectors give every product with a vector in O(S²) and
+exp(Δσ̄ λ) = α_{t|s}^{−λ} stays exact at α = 0. Otherwise the matrix exponential is taken.
+"""
+
+import torch
+from torch import Tensor
+
+from unnoise.process.base import Process, Reverse
+from unnoise.schedule import PerToken, Schedule
+
+FLOOR = 1e-14  # a transition probability below this is rounding error of the decomposition
+
+
+class Markov(Process):
+    """Noise with generator Q: [K, K], off-diagonal rates ≥ 0, rows summing to zero, one stationary distribution.
+
+    Uniform noise is Q = 1/K − I. With a spectral gap of 1, as the constructors below give, the slowest mode decays as α(t).
+    """
+
+    generator: Tensor
+    left: Tensor
+    right: Tensor
+    powers: Tensor
+    pi: Tensor
+
+    def __init__(self, generator: Tensor, schedule: Schedule, reverse: Reverse = "marginal"):
+        if isinstance(schedule, PerToken):
+            raise ValueError("Markov needs one schedule for all tokens; PerToken is for Masked")
+        q = torch.as_tensor(generator, dtype=torch.float64)
+        if q.dim() != 2 or q.shape[0] != q.shape[1]:
+            raise ValueError(f"a generator must be a square matrix [K, K], found {list(q.shape)}")
+        scale = max(float(q.abs().max()), 1e-300)
+        if float((q - torch.diag(q.diag())).min()) < 0:
+            raise ValueError("a generator's off-diagonal rates must be ≥ 0, found a negative one")
+        if float(q.sum(-1).abs().max()) > 1e-6 * scale:
+            raise ValueError(f"a generator's rows must sum to zero, found a sum of {float(q.sum(-1).abs().max()):.4g}")
+        super().__init__(len(q), len(q), schedule, reverse)
+        q = q - torch.diag(q.sum(-1))
+        pi = _stationary(q, scale)
+        self.register_buffer("generator", q)
+        self.register_buffer("pi", pi)
+        root = pi.sqrt()
+        self.spectral = bool((pi > 1e-12).all())
+        if self.spectral:
+            symmetric = root[:, None] * q / root
+            self.spectral = bool((symmetric - symmetric.T).abs().max() < 1e-9 * scale)
+        if self.spectral:
+            eigenvalues, vectors = torch.linalg.eigh((symmetric + symmetric.T) / 2)  # pyright: ignore[reportPossiblyUnboundVariable]
+            powers = (-eigenvalues).clamp_min(0)
+            powers[-1] = 0  # the largest eigenvalue is zero, that of π
+            self.register_buffer("left", vectors / root[:, None])
+            self.register_buffer("right", vectors.T * root)
+            self.register_buffer("powers", powers)
+
+    @staticmethod
+    def banded(vocab: int, schedule: Schedule, width: float = 1.0, reverse: Reverse = "marginal") -> "Markov":
+        """For ordered values such as pixel levels: rate ∝ exp(−(i−j)²/(2·width²)) within |i−j| ≤ 4·width, gap 1."""
+        if not width > 0:
+            raise ValueError(f"banded noise needs a width > 0, found {width}")
+        index = torch.arange(vocab, dtype=torch.float64)
+        distance = (index[:, None] - index).abs()
+        rates = torch.exp(-0.5 * (distance / width) ** 2) * (distance <= max(1.0, 4 * width))
+        rates = torch.where(distance == 1, rates.clamp_min(1e-6), rates)
+        return Markov(_generator(rates), schedule, reverse)
+
+    @staticmethod
+    def nearest(embeddings: Tensor, schedule: Schedule, neighbours: int = 8, reverse: Reverse = "marginal") -> "Markov":
+        """For tokens with meaning: equal rates between each token and its nearest neighbours, symmetrised, gap 1.
+
+        embeddings: [K, D]; i and j exchange if either is among the other's k nearest in Euclidean distance.
+        """
+        if embeddings.dim() != 2:
+            raise ValueError(f"embeddings must have shape [K, D], found {list(embeddings.shape)}")
+        vocab = len(embeddings)
+        if not 1 <= neighbours < vocab:
+            raise ValueError(f"neighbours must lie in 1…{vocab - 1}, found {neighbours}")
+        distance = torch.cdist(embeddings.double(), embeddings.double()).fill_diagonal_(torch.inf)
+        near = torch.zeros(vocab, vocab, dtype=torch.float64)
+        near.scatter_(1, distance.topk(neighbours, largest=False).indices, 1.0)
+        return Markov(_generator(near + near.T), schedule, reverse)
+
+    # ---- matrices ---------------------------------------------------------------------------------------------------
+
+    def _ratio(self, s: Tensor | None, t: Tensor) -> Tensor:
+        """α_{t|s}: [*P]."""
+        return self.schedule.alpha(t) if s is None else self.schedule.alpha(t) / self.schedule.alpha(s)
+
+    def transition(self, s: Tensor | None, t: Tensor) -> Tensor:
+        ratio = self._ratio(s, t).double()
+        if self.spectral:
+            modes = ratio[..., None, None] ** self.powers
+            return _floor((self.left * modes) @ self.right)
+        distinct, which = torch.unique(ratio, return_inverse=True)  # the positions of a text share their time
+        matrix = torch.linalg.matrix_exp(-distinct.clamp_min(1e-300).log()[:, None, None] * self.generator)
+        return _floor(torch.where((distinct > 0)[:, None, None], matrix, self.pi))[which]
+
+    def rate(self, t: Tensor) -> Tensor:
+        return self.schedule.rate(t)[..., None, None] * self.generator
+
+    def stationary(self) -> Tensor:
+        return self.pi
+
+    # ---- primitives, O(S²) a position and never a matrix for each ----------------------------------------------------
+
+    def push(self, weights: Tensor, t: Tensor) -> Tensor:
+        if not self.spectral:
+            return super().push(weights, t)
+        modes = self._ratio(None, t).double()[..., None] ** self.powers
+        pushed = (weights.double() @ self.left * modes) @ self.right
+        return _floor(pushed, weights.double().sum(-1, keepdim=True)).to(weights.dtype)
+
+    def column(self, x_t: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
+        if not self.spectral:
+            return super().column(x_t, s, t)
+        modes = self._ratio(s, t).double()[..., None] ** self.powers
+        return _floor((self.right.T[x_t] * modes) @ self.left.T)
+
+    def unpush(self, ratios: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
+        if not self.spectral:
+            return super().unpush(ratios, s, t)
+        modes = self._ratio(s, t).double()[..., None] ** self.powers
+        return ((ratios.double() @ self.left / modes) @ self.right).to(ratios.dtype)
+
+    def rates_into(self, x_t: Tensor, t: Tensor) -> Tensor:
+        column = self.generator.T[x_t].scatter(-1, x_t[..., None], 0.0)
+        return self.schedule.rate(t)[..., None] * column
+
+
+def _generator(rates: Tensor) -> Tensor:
+    """Symmetric rates, diagonal ignored → a generator with spectral gap 1: [K, K] → [K, K]."""
+    rates = rates - torch.diag(rates.diag())
+    q = rates - torch.diag(rates.sum(-1))
+    if len(q) < 2:
+        raise ValueError("a generator needs at least two tokens")
+    gap = -float(torch.linalg.eigvalsh(q)[-2])
+    if gap < 1e-9 * float(rates.sum(-1).max()):
+        raise ValueError("the tokens fall into separate groups that never mix: use more neighbours or a wider band")
+    return q / gap
+
+
+def _stationary(q: Tensor, scale: float) -> Tensor:
+    """The one π with πQ = 0, Σπ = 1: [K]; ValueError where there are several."""
+    if len(q) > 1 and float(torch.linalg.svdvals(q)[-2]) < 1e-12 * scale:
+        raise ValueError("a generator must have one stationary distribution: its tokens fall into groups that never mix")
+    system = torch.cat([q.T / scale, torch.ones(1, len(q), dtype=q.dtype)])
+    target = torch.zeros(len(q) + 1, 1, dtype=q.dtype)
+    target[-1] = 1
+    pi = torch.linalg.lstsq(system, target).solution[:, 0].clamp_min(0)
+    return torch.where(pi < 1e-12, torch.zeros_like(pi), pi) / pi.sum()
+
+
+def _floor(probs: Tensor, scale: Tensor | float = 1.0) -> Tensor:
+    return torch.where(probs > FLOOR * scale, probs, torch.zeros_like(probs))

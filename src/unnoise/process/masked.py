@@ -1,0 +1,225 @@
+"""Masked (absorbing) noise: a token is kept with probability α(t), else replaced by the mask, index K.
+
+An unmasked token stays in reverse; a mask becomes x_0 with probability c = (α_s − α_t)/(1 − α_t) = 1 − (1−α_s)/(1−α_t).
+Papers: D3PM (arXiv:2107.03006), SEDD (2310.16834), MDLM (2406.07524), MD4 and GenMD4 (2406.04329).
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot, pad
+
+from unnoise.categorical import draw, uniform
+from unnoise.prediction import MeanPrediction, Prediction
+from unnoise.process.base import Predict, Process, gather
+from unnoise.schedule import PerToken, Schedule
+
+
+class Masked(Process):
+    """Absorbing noise over K tokens and a mask (index K), with one schedule for all tokens or one for each (PerToken).
+
+    Boundary: with α(1) = ε > 0 pure noise is still all masks, so the process is closed by revealing each position with
+    probability ε at t = 1; that costs ε·Σ_i −log μ_i(x_0 | all masks) nats, which `Elbo` adds.
+    """
+
+    def __init__(self, vocab: int, schedule: Schedule):
+        super().__init__(vocab, vocab + 1, schedule)
+        self.mask = vocab
+        self.per_token = isinstance(schedule, PerToken)
+        if isinstance(schedule, PerToken) and schedule.vocab != vocab:
+            raise ValueError(f"Masked(vocab={vocab}) needs PerToken({vocab}), found PerToken({schedule.vocab})")
+
+    # ---- α and its kin with a last axis over tokens: [*P] → [*P, K] per token, [*P, 1] otherwise ---------------------
+
+    def _over_tokens(self, values: Tensor) -> Tensor:
+        return values if self.per_token else values[..., None]
+
+    def _noise(self, t: Tensor) -> Tensor:
+        return self._over_tokens(self.schedule.noise(t))
+
+    def _alpha(self, t: Tensor) -> Tensor:
+        return self._over_tokens(self.schedule.alpha(t))
+
+    def _of(self, values: Tensor, x: Tensor) -> Tensor:
+        """The entry of token x: [*P, K or 1] → [*P]."""
+        return gather(values, x) if self.per_token else values[..., 0]
+
+    def reveal(self, s: Tensor, t: Tensor) -> Tensor:
+        """c = (α_s − α_t)/(1 − α_t), the chance that a mask at t is revealed by s: [*P, K or 1]."""
+        return 1 - self._noise(s) / self._noise(t)
+
+    def _kept_and_lost(self, s: Tensor | None, t: Tensor) -> tuple[Tensor, Tensor]:
+        """α_{t|s} and 1 − α_{t|s}: [*P, K or 1] each."""
+        if s is None:
+            return self._alpha(t), self._noise(t)
+        signal = self._alpha(s)
+        return self._alpha(t) / signal, (self._noise(t) - self._noise(s)) / signal
+
+    # ---- matrices ---------------------------------------------------------------------------------------------------
+
+    def transition(self, s: Tensor | None, t: Tensor) -> Tensor:
+        kept, lost = self._kept_and_lost(s, t)
+        shape = (*t.shape, self.vocab)
+        rows = torch.cat([torch.diag_embed(kept.expand(shape)), lost.expand(shape)[..., None]], -1)
+        mask_row = one_hot(torch.tensor(self.mask, device=t.device), self.states).to(rows).expand(*t.shape, 1, -1)
+        return torch.cat([rows, mask_row], -2)
+
+    def rate(self, t: Tensor) -> Tensor:
+        beta = self._over_tokens(self.schedule.rate(t)).expand(*t.shape, self.vocab)
+        rows = torch.cat([torch.diag_embed(-beta), beta[..., None]], -1)
+        return pad(rows, (0, 0, 0, 1))
+
+    def stationary(self) -> Tensor:
+        return one_hot(torch.tensor(self.mask), self.states).double()
+
+    # ---- primitives -------------------------------------------------------------------------------------------------
+
+    def push(self, weights: Tensor, t: Tensor) -> Tensor:
+        kept, lost = (value.to(weights.dtype) for value in self._kept_and_lost(None, t))
+        return torch.cat([weights * kept, (weights * lost).sum(-1, keepdim=True)], -1)
+
+    def column(self, x_t: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
+        kept, lost = self._kept_and_lost(s, t)
+        into_mask = pad(lost.expand(*x_t.shape, self.vocab), (0, 1), value=1.0)
+        stayed = one_hot(x_t, self.states) * pad(kept.expand(*x_t.shape, self.vocab), (0, 1))
+        return torch.where((x_t == self.mask)[..., None], into_mask, stayed)
+
+    def unpush(self, ratios: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
+        kept, lost = (value.to(ratios.dtype) for value in self._kept_and_lost(s, t))
+        tokens = ratios[..., :-1] / kept
+        return torch.cat([tokens, ratios[..., -1:] - (tokens * lost).sum(-1, keepdim=True)], -1)
+
+    def rates_into(self, x_t: Tensor, t: Tensor) -> Tensor:
+        beta = self._over_tokens(self.schedule.rate(t)).expand(*x_t.shape, self.vocab)
+        return pad(torch.where((x_t == self.mask)[..., None], beta, torch.zeros_like(beta)), (0, 1))
+
+    # ---- forward ----------------------------------------------------------------------------------------------------
+
+    def active(self, x_t: Tensor) -> Tensor:
+        return x_t == self.mask
+
+    def prior(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
+        device = generator.device if generator is not None else None
+        return torch.full(shape, self.mask, device=device)
+
+    def _corrupt(self, x: Tensor, t: Tensor, generator: torch.Generator | None) -> Tensor:
+        with torch.no_grad():
+            hidden = uniform(x.shape, x.device, generator) < self._of(self._noise(t), x)
+        return x.masked_fill(hidden, self.mask)
+
+    def log_prob(self, x_t: Tensor, x: Tensor, t: Tensor) -> Tensor:
+        kept, hidden = self._of(self._alpha(t), x).log(), self._of(self._noise(t), x).log()
+        kept = kept.masked_fill(x_t != x, -torch.inf)
+        return torch.where(x_t == self.mask, hidden, kept)
+
+    # ---- reverse ----------------------------------------------------------------------------------------------------
+
+    def _carry_over(self, at_mask: Tensor, x_t: Tensor) -> Tensor:
+        """Log-probabilities `at_mask` where x_t is the mask, all on x_t elsewhere: [*P, K or S] → the same."""
+        masked = (x_t == self.mask)[..., None]
+        if bool(masked.all()):
+            return at_mask
+        certain = torch.full_like(at_mask, -torch.inf)
+        certain = certain.scatter(-1, x_t.clamp_max(at_mask.shape[-1] - 1)[..., None], 0.0)
+        return torch.where(masked, at_mask, certain)
+
+    def mean_clean(self, log_probs: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        return self._carry_over(log_probs, x_t)
+
+    def mean_ratios(self, log_probs: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """s_y = α/(1−α)·μ_y at a mask; an unmasked token has the one ratio s_mask = (1−α)/α: [*P, K] → [*P, S]."""
+        log_odds = (self._alpha(t) / self._noise(t)).log().to(log_probs.dtype)
+        at_mask = pad(log_probs + log_odds, (0, 1))
+        if bool((x_t == self.mask).all()):
+            return at_mask
+        elsewhere = self._carry_over(torch.zeros_like(at_mask), x_t)
+        real = x_t.clamp_max(self.vocab - 1)
+        elsewhere = torch.cat([elsewhere[..., :-1], -self._of(log_odds, real)[..., None]], -1)
+        return torch.where((x_t == self.mask)[..., None], at_mask, elsewhere)
+
+    def mean_reverse(self, log_probs: Tensor, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
+        """A mask becomes i with probability c_i·μ_i, the remainder stays a mask: [*P, K] → [*P, S]."""
+        reveal = self.reveal(s, t).to(log_probs.dtype)
+        stay = ((1 - reveal) * log_probs.exp()).sum(-1, keepdim=True)
+        return self._carry_over(torch.cat([log_probs + reveal.log(), stay.log()], -1), x_t)
+
+    # ---- bound ------------------------------------------------------------------------------------------------------
+
+    def integrand(self, prediction: Prediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """Closed forms at the masks, zero elsewhere: [*P].
+
+        Mean: h·(−log μ_{x_0}), h = −α′/(1−α) (MDLM, MD4); per token Σ_i h_i μ_i − h_{x_0}(1 + log μ_{x_0}) (GenMD4).
+        Score: β·[ Σ_{y<K} s_y − ρ log s_{x_0} + ρ(log ρ − 1) ], ρ = α/(1−α) (SEDD absorb).
+        """
+        match prediction:
+            case MeanPrediction(log_probs):
+                hazard = self._over_tokens(self.schedule.hazard(t)).to(log_probs.dtype)
+                log_mu = gather(log_probs, x)
+                if self.per_token:
+                    own = gather(hazard.expand_as(log_probs), x)
+                    nats = (hazard * log_probs.exp()).sum(-1) - own * (1 + log_mu)
+                else:
+                    nats = -hazard[..., 0] * log_mu
+            case _:
+                log_s = prediction.ratios(self, x_t, t)
+                beta = self._over_tokens(self.schedule.rate(t)).to(log_s.dtype)
+                rho = self._of(self._alpha(t) / self._noise(t), x).to(log_s.dtype)
+                own = rho * (rho.log() - 1 - gather(log_s, x))
+                nats = (beta * log_s[..., :-1].exp()).sum(-1) + self._of(beta, x) * own
+        return torch.where(x_t == self.mask, nats, torch.zeros_like(nats))
+
+    def kl(self, prediction: Prediction, x: Tensor, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
+        """−c log μ_{x_0} at the masks (mean); per token + (1−c_{x_0}) log[ (1−c_{x_0}) / (1 − Σ_i c_i μ_i) ]: [*P]."""
+        if not isinstance(prediction, MeanPrediction):
+            return super().kl(prediction, x, x_t, s, t)
+        log_probs = prediction.log_probs
+        reveal = self.reveal(s, t).to(log_probs.dtype)
+        own = self._of(reveal, x)
+        nats = -own * gather(log_probs, x)
+        if self.per_token:
+            stay = ((1 - reveal) * log_probs.exp()).sum(-1)
+            stays = own < 1
+            odds = torch.where(stays, (1 - own) / torch.where(stays, stay, torch.ones_like(stay)), torch.ones_like(own))
+            nats = nats + (1 - own) * odds.log()
+        return torch.where(x_t == self.mask, nats, torch.zeros_like(nats))
+
+    def noise_kl(self, x: Tensor) -> Tensor:
+        """Zero: what KL( q(x_1|x_0) ‖ all masks ) would be is paid by closing the process instead: [*P]."""
+        return torch.zeros(x.shape, dtype=torch.float64, device=x.device)
+
+    @property
+    def closing(self) -> float:
+        """α(1)."""
+        with torch.no_grad():
+            return float(self.schedule.alpha(torch.ones((), dtype=torch.float64)).max())
+
+    def reconstruction(self, x: Tensor, t: Tensor) -> Tensor:
+        """E −log p(x_0 | x_t) without a network, p(x_0 = i | mask) ∝ 1 − α_i(t) (GenMD4's choice): [*P].
+
+        (1 − α_{x_0})·(−log[ (1−α_{x_0}) / Σ_i (1−α_i) ]); for one schedule (1 − α) log K.
+        """
+        noise = self._noise(t).expand(*t.shape, self.vocab)
+        return -gather(noise, x) * gather(torch.log_softmax(noise.log(), -1), x)
+
+    # ---- generation -------------------------------------------------------------------------------------------------
+
+    def step(
+        self,
+        predict: Predict,
+        x: Tensor,
+        s: Tensor | None,
+        t: Tensor,
+        free: Tensor,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """As in `Process.step`, from a mean. With one schedule for all tokens, which masks are revealed does not depend on
+        the prediction: they are drawn first, and only those positions are asked for."""
+        if self.per_token:
+            return super().step(predict, x, s, t, free, generator)
+        moving = self.active(x) & free
+        if s is not None:
+            moving &= uniform(x.shape, x.device, generator) < self.reveal(s, t)
+        if not moving.any():
+            return x
+        prediction = predict(x, t, moving)
+        log_p = prediction.clean(self, x[moving], t[:, None].expand(x.shape)[moving])
+        return x.masked_scatter(moving, draw(log_p.double().exp(), generator))

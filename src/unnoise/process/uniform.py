@@ -1,0 +1,183 @@
+"""Uniform noise: a token is kept with probability α(t), else replaced by one of the K tokens at random.
+
+q(x_t | x_0) = Cat(α_t x_0 + (1 − α_t)/K). Everything costs O(K) per position.
+Papers: Multinomial Diffusion (arXiv:2102.05379), D3PM (2107.03006), SEDD (2310.16834), UDLM (2412.10193).
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from unnoise.categorical import uniform
+from unnoise.prediction import Prediction
+from unnoise.process.base import Process, Reverse, gather
+from unnoise.schedule import PerToken, Schedule
+
+
+class _RelativeBregman(torch.autograd.Function):
+    """Σ_y φ(log s_y − log r) with φ(z) = e^z − 1 − z ≥ 0: log_s [*P, K], log_r [*P] → [*P].
+
+    Keeps log_s alone for the backward pass, so that a vocabulary of 50,000 costs no more tensors of that size.
+    """
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, log_s: Tensor, log_r: Tensor) -> Tensor:
+        ctx.save_for_backward(log_s, log_r)
+        z = log_s - log_r[..., None]
+        total = -z.sum(-1)
+        return total + z.expm1_().sum(-1)
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *grads: Tensor) -> tuple[Tensor, None]:
+        log_s, log_r = ctx.saved_tensors  # pyright: ignore[reportAttributeAccessIssue]
+        return (log_s - log_r[..., None]).expm1_().mul_(grads[0][..., None]), None
+
+
+class _Mix(torch.autograd.Function):
+    """log(e^a·μ_y + e^b) from log μ: log_probs [*P, K], a and b [*P, 1] → [*P, K]; a is a constant.
+
+    As torch.logaddexp(log_probs + a, b), but it keeps log_probs and the result alone for the backward pass.
+    """
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, log_probs: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        mixed = log_probs + a
+        torch.logaddexp(mixed, b, out=mixed)
+        ctx.save_for_backward(log_probs, a, b, mixed)
+        return mixed
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *grads: Tensor) -> tuple[Tensor, None, Tensor]:
+        log_probs, a, b, mixed = ctx.saved_tensors  # pyright: ignore[reportAttributeAccessIssue]
+        grad_b = (grads[0] * (b - mixed).exp_()).sum(-1, keepdim=True)
+        share = torch.sub(log_probs, mixed).add_(a).exp_()
+        return share.mul_(grads[0]), None, grad_b
+
+
+class Uniform(Process):
+    """Uniform noise over K tokens; `reverse` says how a mean is read (see Process)."""
+
+    def __init__(self, vocab: int, schedule: Schedule, reverse: Reverse = "marginal"):
+        if isinstance(schedule, PerToken):
+            raise ValueError("Uniform needs one schedule for all tokens; PerToken is for Masked")
+        super().__init__(vocab, vocab, schedule, reverse)
+
+    def _kept_and_lost(self, s: Tensor | None, t: Tensor) -> tuple[Tensor, Tensor]:
+        """α_{t|s} and 1 − α_{t|s}: [*P]."""
+        if s is None:
+            return self.schedule.alpha(t), self.schedule.noise(t)
+        signal = self.schedule.alpha(s)
+        return self.schedule.alpha(t) / signal, (self.schedule.noise(t) - self.schedule.noise(s)) / signal
+
+    # ---- matrices and primitives ------------------------------------------------------------------------------------
+
+    def transition(self, s: Tensor | None, t: Tensor) -> Tensor:
+        kept, lost = (value[..., None, None] for value in self._kept_and_lost(s, t))
+        return kept * torch.eye(self.vocab, dtype=t.dtype, device=t.device) + lost / self.vocab
+
+    def rate(self, t: Tensor) -> Tensor:
+        jump = 1 / self.vocab - torch.eye(self.vocab, dtype=t.dtype, device=t.device)
+        return self.schedule.rate(t)[..., None, None] * jump
+
+    def stationary(self) -> Tensor:
+        return torch.full((self.vocab,), 1 / self.vocab, dtype=torch.float64)
+
+    def push(self, weights: Tensor, t: Tensor) -> Tensor:
+        kept, lost = (value[..., None].to(weights.dtype) for value in self._kept_and_lost(None, t))
+        return kept * weights + lost / self.vocab * weights.sum(-1, keepdim=True)
+
+    def column(self, x_t: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
+        kept, lost = (value[..., None] for value in self._kept_and_lost(s, t))
+        return (lost / self.vocab).expand(*x_t.shape, self.vocab).scatter_add(-1, x_t[..., None], kept)
+
+    def unpush(self, ratios: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
+        """[e·s_y + (1 − e)·mean(s)] with e = α_s/α_t."""
+        kept, lost = (value[..., None].to(ratios.dtype) for value in self._kept_and_lost(s, t))
+        return (ratios - lost * ratios.mean(-1, keepdim=True)) / kept
+
+    def rates_into(self, x_t: Tensor, t: Tensor) -> Tensor:
+        jump = (self.schedule.rate(t) / self.vocab)[..., None].expand(*x_t.shape, self.vocab)
+        return jump.scatter(-1, x_t[..., None], 0.0)
+
+    # ---- forward ----------------------------------------------------------------------------------------------------
+
+    def prior(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
+        device = generator.device if generator is not None else None
+        return torch.randint(self.vocab, shape, generator=generator, device=device)
+
+    def _corrupt(self, x: Tensor, t: Tensor, generator: torch.Generator | None) -> Tensor:
+        changed = uniform(x.shape, x.device, generator) < self.schedule.noise(t)
+        noise = torch.randint(self.vocab, x.shape, generator=generator, device=x.device)
+        return torch.where(changed, noise, x)
+
+    def log_prob(self, x_t: Tensor, x: Tensor, t: Tensor) -> Tensor:
+        kept, lost = self._kept_and_lost(None, t)
+        return (kept * (x_t == x) + lost / self.vocab).log()
+
+    def noise_kl(self, x: Tensor) -> Tensor:
+        """log K + Σ_y q_y log q_y at t = 1, the same for every token: [*P]."""
+        one = torch.ones((), dtype=torch.float64)
+        alpha, other = float(self.schedule.alpha(one)), float(self.schedule.noise(one)) / self.vocab
+        own = alpha + other
+        nats = own * math.log(own * self.vocab) + (self.vocab - 1) * (other * math.log(other * self.vocab))
+        return torch.full(x.shape, nats if alpha > 0 else 0.0, dtype=torch.float64, device=x.device)
+
+    # ---- reverse ----------------------------------------------------------------------------------------------------
+
+    def mean_clean(self, log_probs: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        if self.reverse == "marginal":
+            return log_probs
+        return super().mean_clean(log_probs, x_t, t)
+
+    def mean_ratios(self, log_probs: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """In logarithms, so that it stays finite as t → 0: [*P, K] → [*P, K].
+
+        Plug-in: s_y = x̄_y/x̄_{x_t}, x̄ = Kα·μ + (1−α).
+        Marginal: s_y = 1 − Kα/(1−α+Kα)·μ_{x_t} + Kα/(1−α)·μ_y.
+        """
+        signal, noise = self.vocab * self.schedule.alpha(t), self.schedule.noise(t)
+        own = gather(log_probs, x_t).double()
+        if self.reverse == "plug-in":
+            logs: Tensor = _Mix.apply(log_probs, _column(signal.log(), log_probs), _column(noise.log(), log_probs))
+            return logs - gather(logs, x_t)[..., None]
+        rest = ((noise - signal * torch.expm1(own)) / (noise + signal)).log()
+        return _Mix.apply(log_probs, _column((signal / noise).log(), log_probs), _column(rest, log_probs))
+
+    def mean_reverse(self, log_probs: Tensor, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
+        """log p(x_s | x_t), p_y ∝ q(x_t | y)·[α_s w_y + (1−α_s)/K·Σw], w = μ or μ/q(x_t|·): [*P, K] → [*P, K]."""
+        log_w = log_probs
+        if self.reverse == "marginal":
+            log_w = log_w - self.column(x_t, None, t).log().to(log_w.dtype)
+        total = torch.logsumexp(log_w, -1, keepdim=True)
+        alpha, noise = self.schedule.alpha(s), self.schedule.noise(s)
+        spread = total + _column((noise / self.vocab).log(), log_w)
+        pushed = torch.logaddexp(log_w + _column(alpha.log(), log_w), spread)
+        return torch.log_softmax(pushed + self.column(x_t, s, t).log().to(pushed.dtype), -1)
+
+    # ---- bound ------------------------------------------------------------------------------------------------------
+
+    def integrand(self, prediction: Prediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """β/K·Σ_{y≠x_t} [ s_y − r_y + r_y log(r_y/s_y) ] in O(K): [*P] (SEDD uniform; UDLM for a plug-in mean).
+
+        The true ratios take two values: with ϱ = (1−α)/(1−α+Kα), every r_y = ϱ where x_t = x_0; elsewhere r_{x_0} = 1/ϱ
+        and the others are 1. So the sum is r·Σ_{y≠x_t} φ(log s_y − log r), r the common value, and one term put right.
+        """
+        log_s = prediction.ratios(self, x_t, t)
+        noise = self.schedule.noise(t)
+        log_rho = (noise / (noise + self.vocab * self.schedule.alpha(t))).log()
+        intact = x_t == x
+        log_r = torch.where(intact, log_rho, torch.zeros_like(log_rho)).to(log_s.dtype)
+        z_own = gather(log_s, x_t) - log_r
+        common = _RelativeBregman.apply(log_s, log_r) - (torch.expm1(z_own) - z_own)
+        at_x = gather(log_s, x)
+        excess = torch.expm1(-log_rho)  # 1/ϱ − 1; in float64, since two nearly equal numbers are subtracted below
+        constant = -(excess + 1) * log_rho - excess
+        correction = constant.to(log_s.dtype) - excess.to(log_s.dtype) * at_x
+        nats = log_r.exp() * common + torch.where(intact, torch.zeros_like(at_x), correction)
+        return (self.schedule.rate(t) / self.vocab).to(log_s.dtype) * nats
+
+
+def _column(values: Tensor, like: Tensor) -> Tensor:
+    """[*P] → [*P, 1] in the dtype of `like`."""
+    return values[..., None].to(like.dtype)

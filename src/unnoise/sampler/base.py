@@ -1,0 +1,222 @@
+"""A sampler turns pure noise into data and yields every canvas on the way, so that watching is free."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from unnoise.denoiser import Denoiser, ask
+from unnoise.prediction import MeanPrediction, Prediction
+from unnoise.process.base import Process
+
+
+class Frame(NamedTuple):
+    """One moment of generation: the canvas x: [B, L] at time t (1 is noise, 0 is data)."""
+
+    t: float
+    x: Tensor
+
+
+@dataclass
+class Asker:
+    """Asks a denoiser while a canvas is being filled, only at positions that matter.
+
+    With `time_free` the denoiser ignores t, so a row that has not changed since it was last asked at the same positions is
+    not asked again, nor is one where nothing moves; the answers are the same, so is the law of the samples. Otherwise the
+    whole batch is asked. `evaluations` counts rows asked.
+    """
+
+    process: Process
+    denoiser: Denoiser
+    time_free: bool = False
+    temperature: float = 1.0
+    top_p: float = 1.0
+    needs_mean: str | None = None  # the name of the sampler, if it can use a mean only
+
+    def __post_init__(self) -> None:
+        self.evaluations = 0
+        self._known: dict[int, tuple[Tensor, Tensor, Prediction]] = {}
+
+    def __call__(self, x: Tensor, t: Tensor, where: Tensor) -> Prediction:
+        """The prediction at the n positions `where`, shaped by temperature and top-p: [n, ·]."""
+        if not self.time_free:
+            return self._ask(x, t, where)
+        rows = where.any(1).nonzero()[:, 0].tolist()
+        changed = [row for row in rows if not self._is_known(row, x[row], where[row])]
+        if changed:
+            prediction = self._ask(x[changed], t[changed], where[changed])
+            parts = prediction.values.split(where[changed].sum(1).tolist())
+            for row, values in zip(changed, parts, strict=True):
+                self._known[row] = (x[row], where[row], prediction.replace(values))
+        kept = [self._known[row][2] for row in rows]
+        return kept[0].replace(torch.cat([prediction.values for prediction in kept]))
+
+    def _is_known(self, row: int, x: Tensor, where: Tensor) -> bool:
+        known = self._known.get(row)
+        return known is not None and torch.equal(known[0], x) and torch.equal(known[1], where)
+
+    def _ask(self, x: Tensor, t: Tensor, where: Tensor) -> Prediction:
+        self.evaluations += len(x)
+        prediction = ask(self.denoiser, self.process, x, t, where)
+        if isinstance(prediction, MeanPrediction):
+            return prediction.shaped(self.temperature, self.top_p)
+        if self.needs_mean is not None:
+            raise ValueError(
+                f"{self.needs_mean} needs a denoiser that returns a MeanPrediction, found {type(prediction).__name__}; "
+                "use TweedieLeaping or EulerLeaping with a score"
+            )
+        if self.temperature != 1 or self.top_p != 1:
+            raise ValueError("temperature and top_p shape a mean; with a ScorePrediction leave both at 1")
+        return prediction
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampler(ABC):
+    """Temperature and top-p act on the mean μ; both at 1 leave the model's law alone."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.temperature >= 0:
+            raise ValueError(f"temperature must be ≥ 0, found {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must lie in (0, 1], found {self.top_p}")
+
+    @abstractmethod
+    def chain(self, asker: Asker, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
+        """Every canvas after the first, the last one at t = 0 without masks: x, free [B, L]; only free positions move."""
+
+    @property
+    def needs_mean(self) -> bool:
+        """Whether this sampler can use a mean only."""
+        return False
+
+    def check(self, process: Process) -> None:
+        """Raise ValueError if this sampler cannot serve the process; most serve all."""
+        return
+
+
+@dataclass(frozen=True)
+class GridSampler(Sampler):
+    """A sampler that walks a grid of times t_0 > t_1 > … > t_{N−1} and then to clean data, one network call each.
+
+    grid: "uniform", t = 1 − i/N; or "cosine", t = cos(π/2·i/N), which goes slowly at first (MD4).
+    """
+
+    steps: int = 64
+    grid: Literal["uniform", "cosine"] = "uniform"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
+            raise ValueError(f"steps must be a whole number ≥ 1, found {self.steps!r}")
+        if self.grid not in ("uniform", "cosine"):
+            raise ValueError(f'grid must be "uniform" or "cosine", found {self.grid!r}')
+
+    def times(self, latest: float = 1.0) -> list[float]:
+        """t_0 … t_{N−1}, scaled to begin at `latest`."""
+        u = torch.arange(self.steps, dtype=torch.float64) / self.steps
+        t = 1 - u if self.grid == "uniform" else torch.cos(torch.pi / 2 * u)
+        return (latest * t).tolist()
+
+    def begin(self, process: Process) -> float:
+        """The first time at which the denoiser is asked."""
+        return 1.0
+
+    @abstractmethod
+    def step(self, asker: Asker, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: torch.Generator) -> Tensor:
+        """From the canvas at t to the canvas at s, or to clean data where s is None: [B, L], s, t [B]."""
+
+    def chain(self, asker: Asker, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
+        times = self.times(self.begin(asker.process))
+        ones = torch.ones(len(x), dtype=torch.float64, device=x.device)
+        for t, s in zip(times, [*times[1:], None], strict=True):
+            x = self.step(asker, x, None if s is None else s * ones, t * ones, free, generator)
+            yield Frame(s or 0.0, x)
+
+
+def chain(
+    process: Process,
+    denoiser: Denoiser,
+    *,
+    batch: int,
+    length: int,
+    sampler: Sampler,
+    given: Tensor | None = None,
+    seed: int = 0,
+    time_free: bool = False,
+) -> Iterator[Frame]:
+    """Every canvas from pure noise (t = 1) to data (t = 0); arguments as for `sample`."""
+    for name, value in (("batch", batch), ("length", length)):
+        if value < 1:
+            raise ValueError(f"{name} must be ≥ 1, found {value}")
+    if given is not None:
+        if given.shape != (batch, length) or given.dtype != torch.long:
+            raise ValueError(
+                f"given must be a long tensor of shape {[batch, length]} with -1 where free, "
+                f"found {given.dtype} {list(given.shape)}"
+            )
+        if int(given.min()) < -1 or int(given.max()) >= process.vocab:
+            raise ValueError(
+                f"given must hold tokens 0…{process.vocab - 1}, or -1 where free, "
+                f"found {int(given.min())} to {int(given.max())}"
+            )
+    sampler.check(process)
+    return _chain(process, denoiser, batch, length, sampler, given, seed, time_free)
+
+
+def _chain(
+    process: Process,
+    denoiser: Denoiser,
+    batch: int,
+    length: int,
+    sampler: Sampler,
+    given: Tensor | None,
+    seed: int,
+    time_free: bool,
+) -> Iterator[Frame]:
+    device = process.device
+    generator = torch.Generator(device).manual_seed(seed)
+    x = process.prior((batch, length), generator)
+    free = torch.ones_like(x, dtype=torch.bool)
+    if given is not None:
+        free = given.to(device) < 0
+        x = torch.where(free, x, given.to(device))
+    needs_mean = type(sampler).__name__ if sampler.needs_mean else None
+    asker = Asker(process, denoiser, time_free, sampler.temperature, sampler.top_p, needs_mean)
+    yield Frame(1.0, x)
+    steps = sampler.chain(asker, x, free, generator)
+    while True:
+        with torch.no_grad():  # entered anew for each frame: a generator must not keep it while it is suspended
+            frame = next(steps, None)
+        if frame is None:
+            return
+        yield frame
+
+
+def sample(
+    process: Process,
+    denoiser: Denoiser,
+    *,
+    batch: int,
+    length: int,
+    sampler: Sampler,
+    given: Tensor | None = None,
+    seed: int = 0,
+    time_free: bool = False,
+) -> Tensor:
+    """Draw `batch` sequences of `length` tokens: [B, L] long, without masks.
+
+    given: [B, L] long, −1 where free; given positions never change. That is the exact conditional for masked processes and a
+    heuristic elsewhere. time_free: the denoiser ignores t, so sequences that did not change are not evaluated again.
+    The same seed gives the same samples.
+    """
+    frames = chain(process, denoiser, batch=batch, length=length, sampler=sampler, given=given, seed=seed, time_free=time_free)
+    last = next(frames)
+    for frame in frames:
+        last = frame
+    return last.x

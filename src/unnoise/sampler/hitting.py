@@ -1,0 +1,47 @@
+"""First-hitting sampling: jump from one reveal to the next, with no time grid."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unnoise.categorical import draw, uniform
+from unnoise.process.base import Process
+from unnoise.process.masked import Masked
+from unnoise.sampler.base import Asker, Frame, Sampler
+
+
+@dataclass(frozen=True)
+class FirstHitting(Sampler):
+    """Masked processes with one schedule: when a position is revealed does not depend on what it becomes.
+
+    With n masks left at α_t the next reveal is at α = 1 − (1 − α_t)·U^{1/n}, at a uniformly chosen position
+    (arXiv:2409.02908). Exactly the model's law in continuous time; each sequence is evaluated once a position.
+    """
+
+    @property
+    def needs_mean(self) -> bool:
+        return True
+
+    def check(self, process: Process) -> None:
+        if not isinstance(process, Masked) or process.per_token:
+            raise ValueError("FirstHitting needs a Masked process with one schedule for all tokens")
+
+    def chain(self, asker: Asker, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
+        process = asker.process
+        noise = torch.ones(len(x), dtype=torch.float64, device=x.device)
+        while True:
+            masks = process.active(x) & free
+            left = masks.sum(1)
+            if not left.any():
+                return
+            noise = noise * uniform((len(x),), x.device, generator) ** (1 / left.clamp_min(1))
+            t = process.schedule.inverse(1 - noise)
+            position = draw(torch.where(left[:, None] > 0, masks, torch.ones_like(masks)).double(), generator)
+            where = masks & torch.zeros_like(masks).scatter(1, position[:, None], True)
+            prediction = asker(x, t, where)
+            log_p = prediction.clean(process, x[where], t[where.any(1)])
+            x = x.masked_scatter(where, draw(log_p.double().exp(), generator))
+            done = int(left.max()) == 1
+            yield Frame(0.0 if done else float(t[left > 0].max()), x)

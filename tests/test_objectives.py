@@ -1,0 +1,176 @@
+"""The other objectives, and the gradient through a learned schedule."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from cases import build
+from toy import Exact, Perturbed, Random, Toy, expected, quadrature
+from unnoise import (
+    ConcreteScore,
+    CrossEntropy,
+    Elbo,
+    Hybrid,
+    LeaveOneOut,
+    Linear,
+    Masked,
+    Process,
+    ScoreEntropy,
+    Uniform,
+)
+from unnoise.objective import Denoising, leave_one_out
+
+TOY = Toy(3, 2, seed=0)
+
+
+@pytest.fixture(autouse=True)
+def _double() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def at(objective: Denoising, process: Process, denoiser, t: float) -> float:
+    return float(expected(TOY, process, t, lambda x, x_t, at: objective.at(denoiser, x, x_t, at)).detach())
+
+
+def test_the_hybrid_is_the_bound_plus_cross_entropy() -> None:
+    for process in (Masked(3, Linear()), Uniform(3, Linear())):
+        denoiser = Random(TOY, process)
+        for steps in (None, 10):
+            weight = 1 if steps is None else 1 / steps
+            both = at(Hybrid(process, steps, weight=0.1), process, denoiser, 0.4)
+            bound, cross = at(Elbo(process, steps), process, denoiser, 0.4), at(CrossEntropy(process), process, denoiser, 0.4)
+            assert abs(both - bound - 0.1 * weight * cross) < 1e-12
+
+
+def test_the_masked_bound_is_weighted_cross_entropy() -> None:
+    process = Masked(3, Linear())
+    denoiser = Random(TOY, process)
+    for t in (0.1, 0.7):
+        cross = at(CrossEntropy(process), process, denoiser, t)
+        assert abs(at(Elbo(process), process, denoiser, t) - cross / t) < 1e-9
+
+
+@pytest.mark.parametrize("name", ["masked", "uniform", "banded"])
+@pytest.mark.parametrize("make", [ScoreEntropy, ConcreteScore])
+def test_score_losses_are_least_at_the_exact_score(name: str, make) -> None:
+    """In expectation over x_0 they differ from the distance to the exact score by a constant."""
+    process = build(name, "linear", 3)
+    loss = make(process)
+    exact = at(loss, process, Exact(TOY, process, "score"), 0.4)
+    for scale in (0.1, 0.5):
+        assert at(loss, process, Perturbed(TOY, process, "score", scale=scale), 0.4) > exact
+    mean = at(loss, process, Exact(TOY, process, "mean"), 0.4)
+    assert abs(mean - exact) < 1e-9  # a mean gives the same ratios
+
+
+def test_score_entropy_with_the_diffusion_weight_is_the_bound() -> None:
+    process = Uniform(3, Linear())
+    denoiser = Random(TOY, process, "score")
+    weight = float(process.schedule.rate(torch.tensor(0.4))) / 3
+    bound, entropy = (at(kind(process), process, denoiser, 0.4) for kind in (Elbo, ScoreEntropy))
+    assert abs(bound - weight * entropy) < 1e-9
+
+
+def test_concrete_score_matching_by_hand() -> None:
+    """½ Σ_{y≠x_t} (s_y − r_y)² at one position."""
+    process = Uniform(3, Linear())
+    x, x_t, t = torch.tensor([[0]]), torch.tensor([[1]]), torch.tensor([0.4])
+    from unnoise import ScorePrediction
+
+    s = torch.tensor([2.0, 9.9, 0.5])
+    own, other = 0.6 + 0.4 / 3, 0.4 / 3
+    value = ConcreteScore(process).at(lambda *_: ScorePrediction(s.log()[None, None]), x, x_t, t)
+    assert abs(float(value) - 0.5 * ((2.0 - own / other) ** 2 + (0.5 - 1) ** 2)) < 1e-9
+
+
+def enumerated(process: Process, elbo: Elbo, denoiser) -> torch.Tensor:
+    """The whole bound as a differentiable number: sums over texts, quadrature over t; q is differentiated too."""
+    total = torch.zeros(())
+    noisy = torch.cartesian_prod(*[torch.arange(process.states)] * TOY.length)
+    for u, w in zip(*quadrature(40), strict=True):
+        t = elbo.start + (1 - elbo.start) * u
+        total = total + (1 - elbo.start) * w * weighted(process, elbo.at, denoiser, noisy, t)
+    return total + weighted(process, elbo.reconstruction, denoiser, noisy, torch.tensor(elbo.start))
+
+
+def weighted(process: Process, value, denoiser, noisy: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    x = TOY.x.repeat_interleave(len(noisy), 0)
+    x_t = noisy.repeat(len(TOY.x), 1)
+    possible = ((x == x_t) | (x_t == process.vocab)).all(1)
+    x, x_t = x[possible], x_t[possible]
+    q = process.log_prob(x_t, x, t.expand(x.shape)).sum(-1).exp() * TOY.p[TOY.index(x)]
+    return (q * value(denoiser, x, x_t, t.expand(len(x)))).sum()
+
+
+def test_the_leave_one_out_gradient_is_that_of_the_enumerated_bound() -> None:
+    process = build("masked", "per-token", 3)
+    denoiser = Perturbed(TOY, process, "mean")
+    frozen = Exact(TOY, build("masked", "per-token", 3), "mean")  # the prediction must not move with the schedule
+    denoiser.exact = frozen
+    elbo = Elbo(process, start=0.05)
+    theta = process.schedule.theta
+    (truth,) = torch.autograd.grad(enumerated(process, elbo, denoiser), theta)
+    loss = LeaveOneOut(elbo)
+    generator = torch.Generator().manual_seed(0)
+    gradients, values = [], []
+    for _ in range(600):
+        x = TOY.x[torch.multinomial(TOY.p, 200, replacement=True, generator=generator)]
+        nats = loss(denoiser, x, generator).mean()
+        gradients.append(torch.autograd.grad(nats, theta)[0])
+        values.append(nats.detach())
+    drawn = torch.stack(gradients)
+    error = drawn.std(0) / len(drawn) ** 0.5
+    assert ((drawn.mean(0) - truth).abs() < 4 * error).all(), (drawn.mean(0), truth, error)
+    assert (error < 0.2 * truth.abs().max()).all()
+    # the pathwise gradient alone is wrong: the part through q is needed
+    (path,) = torch.autograd.grad(
+        torch.stack([elbo(denoiser, TOY.x[torch.multinomial(TOY.p, 200, replacement=True)]).mean() for _ in range(200)]).mean(),
+        theta,
+    )
+    assert ((path - truth).abs() > 6 * error).any()
+    value = torch.stack(values)
+    exact = float(enumerated(process, elbo, denoiser).detach())
+    assert abs(float(value.mean()) - exact) < 4 * float(value.std() / len(value) ** 0.5)
+
+
+def test_leave_one_out_of_the_network_free_bound_reaches_the_schedule_through_the_boundary() -> None:
+    process = build("masked", "per-token", 3)
+    elbo = Elbo(process, start=1e-3, network_free=True)
+    boundary = elbo.boundary(Random(TOY, process), TOY.x, None, leave_one_out)
+    (gradient,) = torch.autograd.grad(boundary.sum(), process.schedule.theta)
+    assert (gradient != 0).all()
+
+
+def test_times_are_stratified_and_integrate_to_one() -> None:
+    process = Masked(3, Linear())
+    for start, power in ((0.0, 1.0), (0.1, 1.0), (0.0, 2.0), (0.2, 3.0)):
+        objective = CrossEntropy(process, start=start, power=power)
+        t, weight = objective.times(64, torch.device("cpu"), torch.Generator().manual_seed(0))
+        assert (t >= start).all() and (t <= 1).all()
+        v = ((t - start) / (1 - start)) ** (1 / power)
+        assert torch.equal((v * 64 - (v * 64).min()).round().sort().values, torch.arange(64.0))  # one in each stratum
+        assert abs(float(weight.mean()) - (1 - start)) < 0.1
+    # a row's own time is uniform: rows are not tied to strata
+    first = torch.stack(
+        [CrossEntropy(process).times(4, torch.device("cpu"), torch.Generator().manual_seed(s))[0][0] for s in range(800)]
+    )
+    assert abs(float(first.mean()) - 0.5) < 0.05 and float(first.std()) > 0.25
+
+
+def test_the_global_generator_serves_when_none_is_given() -> None:
+    process = Masked(3, Linear())
+    denoiser = Random(TOY, process)
+    draws = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        draws.append(Elbo(process)(denoiser, TOY.x))
+    assert torch.equal(*draws)
+    assert not torch.equal(draws[0], Elbo(process)(denoiser, TOY.x))
+
+
+def test_parameters_of_a_learned_schedule_belong_to_the_objective() -> None:
+    process = build("masked", "per-token", 3)
+    assert len(list(LeaveOneOut(Elbo(process)).parameters())) == 1

@@ -1,0 +1,257 @@
+"""The law of every sampler: computed exactly by enumeration, compared with p_data, and met by what is drawn."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from cases import build
+from toy import Exact, Random, Toy, chi_square, sampler_law, texts, total_variation
+from unnoise import (
+    Ancestral,
+    EulerLeaping,
+    FirstHitting,
+    Linear,
+    Masked,
+    MeanPrediction,
+    Process,
+    Sampler,
+    TweedieLeaping,
+    chain,
+    sample,
+)
+from unnoise.sampler.base import Asker, GridSampler
+from unnoise.sampler.leaping import Leaping
+
+TOYS = {"K=3 L=2": Toy(3, 2, seed=0), "K=4 L=3": Toy(4, 3, seed=1)}
+DRAWS = 20_000
+
+
+@pytest.fixture(autouse=True)
+def _double() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def exact_law(toy: Toy, process: Process, sampler: GridSampler, denoiser, given: torch.Tensor | None = None) -> torch.Tensor:
+    """The law of what the sampler returns, [K^L], from its one-step probabilities."""
+    free = torch.ones(toy.length, dtype=torch.bool) if given is None else given < 0
+    canvases = texts(process.states, toy.length)
+    start = process.stationary()[canvases[:, free]].prod(-1)
+    if given is not None:
+        start = start * (canvases[:, ~free] == given[~free]).all(-1)
+    times = sampler.times(sampler.begin(process))
+
+    def kernel(t: float, s: float | None):
+        def probs(x: torch.Tensor) -> torch.Tensor:
+            at = torch.full(x.shape, t)
+            prediction = denoiser(x, at[:, 0].clamp_max(1 - 1e-6))
+            if s is None:
+                log_p = torch.nn.functional.pad(prediction.clean(process, x, at), (0, process.states - toy.vocab), value=-1e9)
+            elif isinstance(sampler, Leaping):
+                log_p = sampler.log_leap(process, prediction, x, torch.full(x.shape, s), at)
+            else:
+                log_p = prediction.reverse(process, x, torch.full(x.shape, s), at)
+            stay = torch.nn.functional.one_hot(x, process.states).double()
+            moves = process.active(x) & free
+            return torch.where(moves[..., None], log_p.exp(), stay)
+
+        return probs
+
+    law = sampler_law(toy, process, start, [kernel(t, s) for t, s in zip(times, [*times[1:], None], strict=True)])
+    return law[toy.index(toy.x, process.states)]
+
+
+def counts(toy: Toy, x: torch.Tensor) -> torch.Tensor:
+    return torch.bincount(toy.index(x), minlength=len(toy.x))
+
+
+GRID = [
+    (process, schedule, kind, sampler)
+    for process, schedule, kind in (
+        ("masked", "linear", "mean"),
+        ("masked", "log-linear", "mean"),
+        ("masked", "geometric", "mean"),
+        ("masked", "cosine", "score"),
+        ("masked", "log-linear", "score"),
+        ("masked", "per-token", "mean"),
+        ("uniform", "linear", "mean"),
+        ("uniform", "cosine-table", "score"),
+        ("uniform plug-in", "linear", "leave-one-out"),
+        ("banded", "polynomial", "mean"),
+        ("lopsided", "linear", "mean"),
+    )
+    for sampler in (Ancestral, EulerLeaping, TweedieLeaping)
+    if not (sampler is Ancestral and kind == "score")
+]
+
+
+@pytest.mark.parametrize("toy", TOYS)
+@pytest.mark.parametrize(("process", "schedule", "kind", "sampler"), GRID)
+def test_more_steps_bring_the_law_to_the_data(toy: str, process: str, schedule: str, kind: str, sampler) -> None:
+    """The exact law of the chain, computed: its distance to p_data falls, about as 1/steps."""
+    made = build(process, schedule, TOYS[toy].vocab)
+    exact = Exact(TOYS[toy], made, kind)
+    with torch.no_grad():
+        far, near = (total_variation(exact_law(TOYS[toy], made, sampler(steps), exact), TOYS[toy].p) for steps in (8, 64))
+    assert near < 0.03
+    assert near < 0.5 * far or near < 5e-3
+
+
+@pytest.mark.parametrize(("process", "schedule", "kind", "sampler"), GRID)
+def test_what_is_drawn_follows_the_computed_law(process: str, schedule: str, kind: str, sampler) -> None:
+    """A few rough steps with arbitrary predictions, so that every error of the drawing would show."""
+    toy = TOYS["K=3 L=2"]
+    made = build(process, schedule, toy.vocab)
+    denoiser = Random(toy, made, "score" if kind == "score" else "mean", scale=0.7)
+    for grid in ("uniform", "cosine"):
+        few = sampler(5, grid)
+        with torch.no_grad():
+            law = exact_law(toy, made, few, denoiser)
+        drawn = sample(made, denoiser, batch=DRAWS, length=toy.length, sampler=few, seed=3)
+        assert abs(float(law.sum()) - 1) < 1e-9
+        assert chi_square(counts(toy, drawn), law) > 1e-4
+
+
+@pytest.mark.parametrize("toy", TOYS)
+def test_first_hitting_is_exact_at_once(toy: str) -> None:
+    made = Masked(TOYS[toy].vocab, Linear())
+    drawn = sample(made, Exact(TOYS[toy], made, "mean"), batch=DRAWS, length=TOYS[toy].length, sampler=FirstHitting(), seed=0)
+    assert chi_square(counts(TOYS[toy], drawn), TOYS[toy].p) > 1e-4
+
+
+def test_first_hitting_follows_the_law_of_any_prediction() -> None:
+    """Time-free predictions: every order of reveals is equally likely, so the law is the mean over orders."""
+    toy = TOYS["K=4 L=3"]
+    made = Masked(toy.vocab, Linear())
+    denoiser = Random(toy, made, time=0.0)
+    law = torch.zeros(len(toy.x))
+    orders = list(itertools.permutations(range(toy.length)))
+    for order in orders:
+        x_t = torch.full_like(toy.x, made.mask)
+        log_p = torch.zeros(len(toy.x))
+        for i in order:
+            log_probs = denoiser(x_t, torch.zeros(len(x_t))).values[:, i]
+            log_p += log_probs.gather(1, toy.x[:, i : i + 1])[:, 0]
+            x_t[:, i] = toy.x[:, i]
+        law += log_p.exp() / len(orders)
+    drawn = sample(made, denoiser, batch=DRAWS, length=toy.length, sampler=FirstHitting(), seed=0)
+    assert chi_square(counts(toy, drawn), law) > 1e-4
+
+
+def test_first_hitting_times_are_those_of_the_schedule() -> None:
+    """Each reveal's noise level is uniform on [0, 1] under every schedule; the last reveal of n has CDF 1 − (1−a)^n."""
+    made = build("masked", "cosine", 3)
+    asked: list[torch.Tensor] = []
+
+    def denoiser(x_t, t, where=None):
+        asked.append(made.schedule.noise(t))
+        return MeanPrediction.from_logits(torch.zeros(*x_t.shape, 3) if where is None else torch.zeros(int(where.sum()), 3))
+
+    sample(made, denoiser, batch=4000, length=5, sampler=FirstHitting(), seed=1)
+    levels = torch.cat(asked)
+    assert len(levels) == 4000 * 5
+    ranks = levels.sort().values
+    assert float((ranks - torch.linspace(0, 1, len(ranks))).abs().max()) < 0.02  # Kolmogorov–Smirnov at 20,000 draws
+
+
+@pytest.mark.parametrize("sampler", [Ancestral(64), TweedieLeaping(64), EulerLeaping(128), FirstHitting()])
+def test_masked_infilling_is_the_exact_conditional(sampler: Sampler) -> None:
+    toy = TOYS["K=4 L=3"]
+    made = Masked(toy.vocab, Linear())
+    given = torch.tensor([-1, 2, -1])
+    conditional = torch.where(toy.x[:, 1] == 2, toy.p, torch.zeros_like(toy.p))
+    conditional = conditional / conditional.sum()
+    exact = Exact(toy, made, "mean")
+    drawn = sample(made, exact, batch=DRAWS, length=3, sampler=sampler, given=given.expand(DRAWS, 3).contiguous(), seed=5)
+    assert (drawn[:, 1] == 2).all()
+    if isinstance(sampler, GridSampler):
+        with torch.no_grad():
+            law = exact_law(toy, made, sampler, exact, given)
+        assert total_variation(law, conditional) < 0.02
+        assert chi_square(counts(toy, drawn), law) > 1e-4
+    else:
+        assert chi_square(counts(toy, drawn), conditional) > 1e-4
+
+
+@pytest.mark.parametrize("sampler", [Ancestral(200), TweedieLeaping(200), EulerLeaping(200), FirstHitting()])
+@pytest.mark.parametrize("schedule", ["linear", "per-token"])
+def test_time_free_asks_less_and_draws_the_same(sampler: Sampler, schedule: str) -> None:
+    if schedule == "per-token" and isinstance(sampler, FirstHitting):
+        pytest.skip("first-hitting needs one schedule for all tokens")
+    toy = Toy(4, 3, seed=1)
+    made = build("masked", schedule, 4)
+    asked = [0, 0]
+
+    def counted(time_free: bool):
+        denoiser = Random(toy, made, time=0.0)
+
+        def count(x_t, t, where=None):
+            asked[time_free] += len(x_t)
+            return denoiser(x_t, t, where)
+
+        return sample(made, count, batch=50, length=3, sampler=sampler, seed=2, time_free=time_free)
+
+    assert torch.equal(counted(False), counted(True))
+    assert asked[1] <= 50 * 4  # once at the start and once after each reveal
+    assert asked[1] <= asked[0]
+
+
+def test_ancestral_masked_sampling_needs_no_more_than_one_evaluation_a_position() -> None:
+    """1,000 steps of length 256, batch 8: 2,048 sequence evaluations at most instead of 8,000."""
+    made = Masked(27, Linear())
+    asked = [0]
+
+    def denoiser(x_t, t, where=None):
+        asked[0] += len(x_t)
+        return MeanPrediction.from_logits(torch.zeros(*x_t.shape, 27)[where])
+
+    sample(made, denoiser, batch=8, length=256, sampler=Ancestral(1000), seed=0, time_free=True)
+    assert asked[0] <= 256 * 8
+
+
+def test_every_canvas_is_yielded_and_the_last_has_no_mask() -> None:
+    toy = TOYS["K=4 L=3"]
+    for schedule in ("linear", "geometric", "log-linear"):
+        made = build("masked", schedule, 4)
+        for sampler in (Ancestral(9), TweedieLeaping(9), EulerLeaping(9), FirstHitting()):
+            frames = list(chain(made, Random(toy, made), batch=40, length=3, sampler=sampler, seed=0))
+            assert frames[0].t == 1 and frames[-1].t == 0
+            assert (frames[0].x == made.mask).all() and not (frames[-1].x == made.mask).any()
+            assert all(a.t >= b.t for a, b in itertools.pairwise(frames))
+            for a, b in itertools.pairwise(frames):  # an unmasked token never changes again
+                kept = a.x != made.mask
+                assert torch.equal(a.x[kept], b.x[kept])
+            if isinstance(sampler, GridSampler):
+                assert len(frames) == 10
+
+
+def test_temperature_and_top_p_shape_the_mean() -> None:
+    log_probs = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()
+    mean = MeanPrediction(log_probs)
+    assert torch.allclose(mean.shaped(0.5).log_probs.exp(), torch.tensor([0.25, 0.09, 0.0225, 0.0025]) / 0.365)
+    assert torch.allclose(mean.shaped(1.0, 0.7).log_probs.exp(), torch.tensor([0.625, 0.375, 0, 0]))
+    assert torch.allclose(mean.shaped(1.0, 0.5).log_probs.exp(), torch.tensor([1.0, 0, 0, 0]))
+    assert torch.allclose(mean.shaped(0.0).log_probs.exp(), torch.tensor([1.0, 0, 0, 0]))
+    assert mean.shaped().log_probs is log_probs
+    toy = TOYS["K=4 L=3"]
+    made = Masked(4, Linear())
+    cold = sample(made, Random(toy, made, time=0.0), batch=30, length=3, sampler=FirstHitting(temperature=0.0), seed=0)
+    assert len(torch.unique(cold, dim=0)) <= 6  # nothing but the order is left to chance
+
+
+def test_the_asker_counts_and_remembers() -> None:
+    toy = TOYS["K=4 L=3"]
+    made = Masked(4, Linear())
+    asker = Asker(made, Random(toy, made, time=0.0), time_free=True)
+    x = torch.full((2, 3), made.mask)
+    where = torch.ones_like(x, dtype=torch.bool)
+    first = asker(x, torch.ones(2), where)
+    again = asker(x, torch.zeros(2), where)
+    assert torch.equal(first.values, again.values) and asker.evaluations == 2
+    x = x.clone()
+    x[1, 0] = 2
+    asker(x, torch.zeros(2), where & (x == made.mask))
+    assert asker.evaluations == 3
