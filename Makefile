@@ -10,7 +10,7 @@ test: $(READY) lint
 	$(BIN)/python -m pytest -n 2
 
 demo: $(READY)
-	$(BIN)/python -m unnoise.demo
+	$(BIN)/unnoise demo
 
 lint: $(READY)
 	$(BIN)/ruff format --check

@@ -7,8 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from unnoise.autoregressive import Autoregressive as Autoregressive, LeftToRight as LeftToRight
+    from unnoise.data import Codec as Codec, codec as codec
+    from unnoise.data.corpus import Corpus as Corpus, corpus as corpus
     from unnoise.denoiser import Denoiser as Denoiser
     from unnoise.method_table import Method as Method, method as method, methods as methods
+    from unnoise.model import Model as Model, Score as Score, load as load
     from unnoise.objective import (
         ConcreteScore as ConcreteScore,
         CrossEntropy as CrossEntropy,
@@ -49,12 +53,17 @@ if TYPE_CHECKING:
         Polynomial as Polynomial,
         Schedule as Schedule,
     )
+    from unnoise.trainer import Report as Report, train as train
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "autoregressive": ["Autoregressive", "LeftToRight"],
+    "data": ["Codec", "codec"],
+    "data.corpus": ["Corpus", "corpus"],
     "denoiser": ["Denoiser"],
     "method_table": ["Method", "method", "methods"],
+    "model": ["Model", "Score", "load"],
     "objective": ["ConcreteScore", "CrossEntropy", "Elbo", "Hybrid", "LeaveOneOut", "Objective", "ScoreEntropy"],
     "prediction": ["MeanPrediction", "Prediction", "ScorePrediction"],
     "process": ["Markov", "Masked", "Process", "Uniform"],
@@ -69,6 +78,7 @@ _HOME = {
         "sample",
     ],
     "schedule": ["Cosine", "CosineTable", "Geometric", "Linear", "LogLinear", "PerToken", "Polynomial", "Schedule"],
+    "trainer": ["Report", "train"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 __all__ = list(_MODULE_OF)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -1,134 +1,50 @@
-"""A demonstration in which nothing is trained: a language of a dozen proverbs, whose exact denoiser is known.
+"""`unnoise demo`: the main job in a few minutes, offline: measure, train, measure, write, fill in, replay."""
 
-p(x_0 | x_t) ∝ p(x_0)·Π_i q(x_t^i | x_0^i) is summed over the proverbs, so every bound must be the entropy, and every
-sampler must write proverbs.
-"""
+from pathlib import Path
 
-import itertools
-import math
-import time
-from collections.abc import Sequence
-
-import torch
 from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
-from torch import Tensor
+from rich.rule import Rule
 
-from unnoise.method_table import method
-from unnoise.objective import Elbo
-from unnoise.prediction import Prediction, ScorePrediction
-from unnoise.process import Process
-from unnoise.sampler import Ancestral, FirstHitting, Sampler, TweedieLeaping, chain
+from unnoise.data import codec
+from unnoise.data.corpus import corpus
+from unnoise.model import MASK, Model
+from unnoise.plot import plot_curve
+from unnoise.proverbs import PROVERBS, encode, write
+from unnoise.replay import write_replay
+from unnoise.screen import Bar, watch
+from unnoise.trainer import Options, Run
 
-ROUNDS = 250
-ALPHABET = "abcdefghijklmnopqrstuvwxyz "
-PROVERBS = (
-    "a stitch in time saves nine",
-    "actions speak louder than words",
-    "all that glitters is not gold",
-    "better late than never",
-    "every cloud has a silver lining",
-    "fortune favours the bold",
-    "no smoke without fire",
-    "practice makes perfect",
-    "rome was not built in a day",
-    "still waters run deep",
-    "the early bird catches the worm",
-    "when in rome do as the romans do",
-)
+TEMPLATE = f"We must {6 * MASK} the Constitution of the United {6 * MASK} and the people."
 
 
-class Proverbs:
-    """The exact denoiser of a uniform distribution over a few texts of equal length: x [N, L]."""
-
-    def __init__(self, x: Tensor, process: Process, kind: type[Prediction]):
-        self.x, self.process, self.kind = x, process, kind
-
-    def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> Prediction:
-        at = t.double()[:, None, None].expand(len(x_t), len(self.x), x_t.shape[1])
-        noisy, clean = x_t[:, None].expand(at.shape), self.x.expand(at.shape)
-        log_q = self.process.log_prob(noisy, clean, at)  # [B, N, L]
-        whole = log_q.sum(-1, keepdim=True)
-        if self.process.reverse == "plug-in":  # the mean must not know its own position's token
-            whole = whole - log_q
-        weight = torch.softmax(whole.expand_as(log_q).clamp_min(-1e9), 1)  # p(text | x_t), for each position
-        mean = torch.zeros(*x_t.shape, self.process.vocab, dtype=torch.float64)
-        mean.scatter_add_(-1, self.x.T.expand(len(x_t), -1, -1), weight.transpose(1, 2))
-        log_mean = mean.clamp_min(1e-30).log()
-        if self.kind is ScorePrediction:
-            log_mean = self.process.mean_ratios(log_mean, x_t, at[:, 0])
-        return self.kind(log_mean if where is None else log_mean[where])  # pyright: ignore[reportCallIssue]
-
-
-def encode(texts: Sequence[str]) -> Tensor:
-    """Texts padded with spaces to one length: [N, L]."""
-    length = max(map(len, texts))
-    return torch.tensor([[ALPHABET.index(c) for c in text.ljust(length)] for text in texts])
-
-
-def show(canvas: Tensor, mask: int, before: Tensor | None) -> Text:
-    """A canvas as text: masks as dots, what has just changed in bold."""
-    line = Text()
-    for i, token in enumerate(canvas.tolist()):
-        fresh = before is not None and token != int(before[i])
-        line.append("·" if token == mask else ALPHABET[token], style="bold green" if fresh else "dim" if token == mask else "")
-    return line
-
-
-def bounds(console: Console, x: Tensor) -> None:
-    """One line a method: its bound beside the entropy."""
-    entropy = math.log2(len(x))
-    table = Table(title=f"{len(x)} proverbs, equally likely: the entropy is {entropy:.4f} bits")
-    for column in ("method", "bound (bits)", "paper"):
-        table.add_column(column)
-    for name in ("mdlm", "md4", "sedd-absorb", "d3pm-absorb", "udlm", "d3pm-uniform", "sedd-uniform", "multinomial"):
-        entry = method(name)
-        process = entry.process(len(ALPHABET))
-        bound, denoiser = entry.bound(process), Proverbs(x, process, entry.prediction)
-        if isinstance(bound, Elbo) and bound.steps is None:
-            bound = Elbo(process, power=2.0)
-        generator = torch.Generator().manual_seed(0)
-        with torch.no_grad():
-            means = torch.stack([bound(denoiser, x.repeat(8, 1), generator).double().mean() for _ in range(ROUNDS)]) / math.log(
-                2
-            )
-        table.add_row(name, f"{means.mean():.2f} ± {means.std() / len(means) ** 0.5:.2f}", entry.paper)
-    console.print(table)
-    console.print("The same figure eight times, by eight different formulas (± one standard error).\n", style="dim")
-
-
-def write(console: Console, x: Tensor) -> None:
-    """Three proverbs emerging from noise."""
-    runs: list[tuple[str, Sampler]] = [
-        ("mdlm", FirstHitting()),
-        ("sedd-absorb", TweedieLeaping(600)),
-        ("d3pm-uniform", Ancestral(200)),
-    ]
-    for name, sampler in runs:
-        entry = method(name)
-        process = entry.process(len(ALPHABET))
-        denoiser = Proverbs(x, process, entry.prediction)
-        console.print(f"[bold]{name}[/], {type(sampler).__name__}:")
-        frames = list(chain(process, denoiser, batch=1, length=x.shape[1], sampler=sampler, seed=4))
-        if console.is_terminal:
-            with Live(console=console, transient=True, refresh_per_second=30) as live:
-                for before, frame in itertools.pairwise(frames):
-                    live.update(show(frame.x[0], process.vocab, before.x[0]))
-                    time.sleep(3 / len(frames))
-        for part in (0, 0.25, 0.5, 0.75, 1):
-            frame = frames[round(part * (len(frames) - 1))]
-            console.print(Text(f"  t = {frame.t:4.2f}  ", style="dim"), show(frame.x[0], process.vocab, None), sep="")
-
-
-def main() -> None:
-    """Show that every bound is the entropy, then let three methods write."""
+def demo(minutes: float, out: Path, seed: int) -> int:
+    """Train mdlm on the embedded corpus and use it; returns the exit code."""
     console = Console()
-    x = encode(PROVERBS)
-    bounds(console, x)
-    write(console, x)
-
-
-if __name__ == "__main__":
-    main()
+    console.print(Rule("Three methods writing with an exact denoiser: a dozen proverbs, nothing trained"))
+    write(console, encode(PROVERBS))
+    console.print(Rule(f"Training mdlm on two centuries of presidents' addresses, {minutes:g} minutes"))
+    source = corpus("sotu")
+    model = Model.build("mdlm", codec("auto", source.documents["train"], end=True), length=256, seed=seed)
+    run = Run(model, source, Options(minutes=minutes, seed=seed, eval_every=150), out)
+    with Bar() as bar:
+        report = run.go(bar)
+    plot_curve(out)
+    console.print(
+        f"[bold]{report.bits_before:.2f} → {report.bits:.2f} ± {report.stderr:.2f} bits per character[/] on addresses that it "
+        f"has not seen (an upper bound; {model.parameters:,} parameters, {report.tokens:,} characters read)"
+    )
+    console.print(Rule("A text from noise"))
+    steps = list(model.chain(steps=256, seed=seed))
+    watch(steps, console=console)
+    console.print(Rule("Filling in"))
+    console.print(TEMPLATE.replace(MASK, "_"), style="dim", markup=False, highlight=False)
+    for text in model.infill(TEMPLATE, n=3, seed=seed):
+        console.print(f"  {text}", markup=False, highlight=False)
+    page = write_replay(out / "replay.html", steps, "mdlm: an address from noise")
+    console.print(Rule())
+    console.print(f"the model is in {out}, its training curve in {out / 'curve.png'}", markup=False, highlight=False)
+    console.print(
+        f"watch the text emerge in a browser: {page.resolve().as_uri()}", markup=False, highlight=False, soft_wrap=True
+    )
+    console.print(f"go on: unnoise generate --model {out} --watch", markup=False, highlight=False)
+    return 0

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from unnoise.objective import ConcreteScore, Elbo, Hybrid, LeaveOneOut, Objective
-from unnoise.prediction import MeanPrediction, Prediction, ScorePrediction
+from unnoise.autoregressive import Autoregressive, LeftToRight
+from unnoise.objective import ConcreteScore, CrossEntropy, Elbo, Hybrid, LeaveOneOut, Objective
 from unnoise.process import Masked, Process, Uniform
-from unnoise.sampler import Ancestral, Sampler, TweedieLeaping
+from unnoise.reading import CausalDenoiser, MeanDenoiser, NetworkDenoiser, ScoreDenoiser
+from unnoise.sampler import Ancestral, EulerLeaping, FirstHitting, Sampler, TweedieLeaping
 from unnoise.schedule import Cosine, CosineTable, Linear, LogLinear, PerToken
 
 STEPS = 1000  # T of the discrete-time papers
@@ -17,20 +18,22 @@ GENMD4_START = 1e-3  # GenMD4 integrates from here and reconstructs below
 class Method:
     """A paper's choice of parts.
 
-    process(vocab) makes the noise, objective(process) what is trained, bound(process) the valid bound that is reported,
-    sampler(steps) the paper's sampler; `prediction` is what the network's output means, `time_free` whether the network
-    does without t.
+    process(vocab) makes the noise, denoiser(network, process) reads the network's output, objective(process) is what the
+    paper trains, bound(process) the valid bound that is reported (−log p itself if `exact`), sampler(steps) the paper's
+    sampler. time_free: the network does without t. quick: an objective that trains faster; the bound then only evaluates.
     """
 
     name: str
     title: str
     paper: str
     process: Callable[[int], Process]
-    prediction: type[Prediction]
+    denoiser: type[NetworkDenoiser]
     objective: Callable[[Process], Objective]
     bound: Callable[[Process], Objective]
     sampler: Callable[[int], Sampler]
     time_free: bool = False
+    exact: bool = False
+    quick: Callable[[Process], Objective] | None = None
 
 
 def _discrete(process: Process) -> Elbo:
@@ -61,7 +64,7 @@ _TABLE = {
             "Multinomial Diffusion: uniform noise in T steps, the mean plugged into the posterior",
             "Hoogeboom et al. 2021, arXiv:2102.05379",
             lambda vocab: Uniform(vocab, CosineTable(STEPS), reverse="plug-in"),
-            MeanPrediction,
+            MeanDenoiser,
             _discrete,
             _discrete,
             Ancestral,
@@ -71,7 +74,7 @@ _TABLE = {
             "D3PM with uniform noise: T steps, marginal reverse, hybrid loss",
             "Austin et al. 2021, arXiv:2107.03006",
             lambda vocab: Uniform(vocab, CosineTable(STEPS)),
-            MeanPrediction,
+            MeanDenoiser,
             _hybrid,
             _discrete,
             Ancestral,
@@ -81,7 +84,7 @@ _TABLE = {
             "D3PM with absorbing noise: T steps, hybrid loss",
             "Austin et al. 2021, arXiv:2107.03006",
             lambda vocab: Masked(vocab, Linear()),
-            MeanPrediction,
+            MeanDenoiser,
             _hybrid,
             _discrete,
             Ancestral,
@@ -91,7 +94,7 @@ _TABLE = {
             "UDLM: uniform noise in continuous time, the mean plugged in",
             "Schiff et al. 2024, arXiv:2412.10193",
             lambda vocab: Uniform(vocab, LogLinear(1e-3), reverse="plug-in"),
-            MeanPrediction,
+            MeanDenoiser,
             Elbo,
             Elbo,
             Ancestral,
@@ -101,28 +104,30 @@ _TABLE = {
             "MDLM: masked noise in continuous time, no time conditioning",
             "Sahoo et al. 2024, arXiv:2406.07524",
             lambda vocab: Masked(vocab, LogLinear(1e-3)),
-            MeanPrediction,
+            MeanDenoiser,
             Elbo,
             Elbo,
             Ancestral,
             time_free=True,
+            quick=CrossEntropy,
         ),
         Method(
             "md4",
             "MD4: masked noise in continuous time, cosine schedule and cosine sampling grid",
             "Shi et al. 2024, arXiv:2406.04329",
             lambda vocab: Masked(vocab, Cosine()),
-            MeanPrediction,
+            MeanDenoiser,
             Elbo,
             Elbo,
             _cosine_ancestral,
+            quick=CrossEntropy,
         ),
         Method(
             "genmd4",
             "GenMD4: masked noise with a learned schedule for each token",
             "Shi et al. 2024, arXiv:2406.04329",
             lambda vocab: Masked(vocab, PerToken(vocab)),
-            MeanPrediction,
+            MeanDenoiser,
             _learned,
             _from_start,
             _cosine_ancestral,
@@ -132,7 +137,7 @@ _TABLE = {
             "SEDD with absorbing noise: score entropy",
             "Lou et al. 2023, arXiv:2310.16834",
             lambda vocab: Masked(vocab, LogLinear(1e-3)),
-            ScorePrediction,
+            ScoreDenoiser,
             Elbo,
             Elbo,
             TweedieLeaping,
@@ -142,7 +147,7 @@ _TABLE = {
             "SEDD with uniform noise: score entropy",
             "Lou et al. 2023, arXiv:2310.16834",
             lambda vocab: Uniform(vocab, LogLinear(1e-3)),
-            ScorePrediction,
+            ScoreDenoiser,
             Elbo,
             Elbo,
             TweedieLeaping,
@@ -152,13 +157,40 @@ _TABLE = {
             "Concrete score matching: squared loss on the ratios under uniform noise",
             "Meng et al. 2022, arXiv:2211.00802",
             lambda vocab: Uniform(vocab, LogLinear(1e-3)),
-            ScorePrediction,
+            ScoreDenoiser,
             ConcreteScore,
             Elbo,
             TweedieLeaping,
         ),
+        Method(
+            "ar",
+            "Autoregressive baseline: next-token likelihood, exact, left to right",
+            "Radford et al. 2019; as a baseline in arXiv:2107.03006",
+            lambda vocab: Masked(vocab, Linear()),  # the canvas: blank until written; nothing is ever noised
+            CausalDenoiser,
+            Autoregressive,
+            Autoregressive,
+            lambda steps: LeftToRight(),
+            time_free=True,
+            exact=True,
+        ),
     )
 }
+
+SAMPLERS: dict[str, type[Sampler]] = {
+    "ancestral": Ancestral,
+    "first-hitting": FirstHitting,
+    "tweedie": TweedieLeaping,
+    "euler": EulerLeaping,
+    "left-to-right": LeftToRight,
+}
+
+
+def named_sampler(name: str, steps: int, temperature: float = 1.0, top_p: float = 1.0) -> Sampler:
+    """A sampler by the name that a person types, or ValueError."""
+    if name not in SAMPLERS:
+        raise ValueError(f"unknown sampler {name!r}: use one of {', '.join(SAMPLERS)}")
+    return SAMPLERS[name].make(steps, temperature, top_p)
 
 
 def methods() -> list[str]:

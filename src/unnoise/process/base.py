@@ -201,6 +201,13 @@ class Process(nn.Module, ABC):
         """log p(x_0 | x_t) from a score, the same formula back to clean data: [*P, S] → [*P, K]."""
         return safe_log(self._tweedie(log_ratios, x_t, None, t))
 
+    def scaled_score(self, raw: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """A network's raw output, of order one, as log ratios of the right size at every t: [*P, K] → [*P, S].
+
+        Ratios range from 1 to K/t as t → 0; here they are those of the distribution softmax(raw).
+        """
+        return self.mean_ratios(torch.log_softmax(raw, -1), x_t, t)
+
     # ---- the bound --------------------------------------------------------------------------------------------------
 
     def integrand(self, prediction: Prediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:

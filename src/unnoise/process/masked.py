@@ -4,6 +4,8 @@ An unmasked token stays in reverse; a mask becomes x_0 with probability c = (α_
 Papers: D3PM (arXiv:2107.03006), SEDD (2310.16834), MDLM (2406.07524), MD4 and GenMD4 (2406.04329).
 """
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot, pad
@@ -141,6 +143,10 @@ class Masked(Process):
         reveal = self.reveal(s, t).to(log_probs.dtype)
         stay = ((1 - reveal) * log_probs.exp()).sum(-1, keepdim=True)
         return self._carry_over(torch.cat([log_probs + reveal.log(), stay.log()], -1), x_t)
+
+    def scaled_score(self, raw: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """log s_y = raw_y − log K + log α/(1−α), SEDD's scaling; not normalised: [*P, K] → [*P, S]."""
+        return self.mean_ratios(raw - math.log(self.vocab), x_t, t)
 
     # ---- bound ------------------------------------------------------------------------------------------------------
 

@@ -14,10 +14,15 @@ from unnoise.process.base import Process
 
 
 class Frame(NamedTuple):
-    """One moment of generation: the canvas x: [B, L] at time t (1 is noise, 0 is data)."""
+    """One moment of generation: the canvas x: [B, L] at time t (1 is noise, 0 is data).
+
+    confidence: [B, L], the probability that the network gave to the token that stands there when it was last asked about
+    that position (to its favourite, while the position is still masked); 0 where it was never asked.
+    """
 
     t: float
     x: Tensor
+    confidence: Tensor
 
 
 @dataclass
@@ -38,10 +43,28 @@ class Asker:
 
     def __post_init__(self) -> None:
         self.evaluations = 0
+        self.last: tuple[Tensor, Tensor, Tensor, Prediction] | None = None  # x, t, where and the answer
         self._known: dict[int, tuple[Tensor, Tensor, Prediction]] = {}
 
     def __call__(self, x: Tensor, t: Tensor, where: Tensor) -> Prediction:
         """The prediction at the n positions `where`, shaped by temperature and top-p: [n, ·]."""
+        answer = self._answer(x, t, where)
+        self.last = x, t, where, answer
+        return answer
+
+    def confidence(self, x: Tensor, before: Tensor) -> Tensor:
+        """`before`, brought up to date with the last answer about the canvas that became x: [B, L]."""
+        if self.last is None:
+            return before
+        asked, t, where, answer = self.last
+        self.last = None
+        log_p = answer.clean(self.process, asked[where], t[:, None].expand(x.shape)[where])
+        token = x[where]
+        chosen = log_p.gather(-1, token.clamp_max(self.process.vocab - 1)[:, None])[:, 0]
+        log_c = torch.where(token < self.process.vocab, chosen, log_p.amax(-1))
+        return before.masked_scatter(where, log_c.exp().to(before.dtype))
+
+    def _answer(self, x: Tensor, t: Tensor, where: Tensor) -> Prediction:
         if not self.time_free:
             return self._ask(x, t, where)
         rows = where.any(1).nonzero()[:, 0].tolist()
@@ -90,6 +113,11 @@ class Sampler(ABC):
     def chain(self, asker: Asker, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
         """Every canvas after the first, the last one at t = 0 without masks: x, free [B, L]; only free positions move."""
 
+    @classmethod
+    def make(cls, steps: int, temperature: float = 1.0, top_p: float = 1.0) -> "Sampler":
+        """This sampler from what a person sets; a sampler without a grid of times ignores `steps`."""
+        return cls(temperature=temperature, top_p=top_p)
+
     @property
     def needs_mean(self) -> bool:
         """Whether this sampler can use a mean only."""
@@ -109,6 +137,10 @@ class GridSampler(Sampler):
 
     steps: int = 64
     grid: Literal["uniform", "cosine"] = "uniform"
+
+    @classmethod
+    def make(cls, steps: int, temperature: float = 1.0, top_p: float = 1.0) -> "Sampler":
+        return cls(steps, temperature=temperature, top_p=top_p)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -134,9 +166,11 @@ class GridSampler(Sampler):
     def chain(self, asker: Asker, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
         times = self.times(self.begin(asker.process))
         ones = torch.ones(len(x), dtype=torch.float64, device=x.device)
+        confidence = torch.zeros(x.shape, device=x.device)
         for t, s in zip(times, [*times[1:], None], strict=True):
             x = self.step(asker, x, None if s is None else s * ones, t * ones, free, generator)
-            yield Frame(s or 0.0, x)
+            confidence = asker.confidence(x, confidence)
+            yield Frame(s or 0.0, x, confidence)
 
 
 def chain(
@@ -188,7 +222,7 @@ def _chain(
         x = torch.where(free, x, given.to(device))
     needs_mean = type(sampler).__name__ if sampler.needs_mean else None
     asker = Asker(process, denoiser, time_free, sampler.temperature, sampler.top_p, needs_mean)
-    yield Frame(1.0, x)
+    yield Frame(1.0, x, torch.zeros(x.shape, device=device))
     steps = sampler.chain(asker, x, free, generator)
     while True:
         with torch.no_grad():  # entered anew for each frame: a generator must not keep it while it is suspended

@@ -31,6 +31,7 @@ class FirstHitting(Sampler):
     def chain(self, asker: Asker, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
         process = asker.process
         noise = torch.ones(len(x), dtype=torch.float64, device=x.device)
+        confidence = torch.zeros(x.shape, device=x.device)
         while True:
             masks = process.active(x) & free
             left = masks.sum(1)
@@ -44,4 +45,5 @@ class FirstHitting(Sampler):
             log_p = prediction.clean(process, x[where], t[where.any(1)])
             x = x.masked_scatter(where, draw(log_p.double().exp(), generator))
             done = int(left.max()) == 1
-            yield Frame(0.0 if done else float(t[left > 0].max()), x)
+            confidence = asker.confidence(x, confidence)
+            yield Frame(0.0 if done else float(t[left > 0].max()), x, confidence)

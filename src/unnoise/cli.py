@@ -1,0 +1,382 @@
+"""The command line. Each command is one dataclass: its fields are the options, its docstring the help.
+
+torch is imported inside the commands, so that `unnoise --help` answers at once. A user's mistake is one sentence on standard
+error and exit code 2.
+"""
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+from tyro.conf import FlagCreatePairsOff, OmitSubcommandPrefixes, Positional, arg, subcommand
+
+if TYPE_CHECKING:
+    from unnoise.model import Model
+
+DEFAULT_MODEL = "the newest in runs/"
+Quiet = Annotated[bool, arg(name="json", help="Print one JSON object.")]
+ModelName = Annotated[str | None, arg(help=f"Folder of a trained model, or a bundled name; default: {DEFAULT_MODEL}.")]
+
+
+@dataclass
+class Train:
+    """Train a model.
+
+    Example: unnoise train mdlm --data sotu --out runs/first --minutes 3
+    """
+
+    method: Annotated[Positional[str], arg(metavar="METHOD", help="A name from `unnoise ls`.")]
+    data: Annotated[str, arg(help="sotu, text8, enwik8, a text file (.gz too), or a folder with train, valid and test.")] = (
+        "sotu"
+    )
+    out: Annotated[Path | None, arg(help="Folder to write; default: runs/METHOD-DATA.")] = None
+    steps: Annotated[int | None, arg(help="Train for so many steps …")] = None
+    minutes: Annotated[float | None, arg(help="… or for so many minutes (3, if neither is given).")] = None
+    size: Annotated[str, arg(help="nano, tiny, small or base.")] = "tiny"
+    width: Annotated[int | None, arg(help="Override the size's width.")] = None
+    depth: Annotated[int | None, arg(help="Override the size's number of layers.")] = None
+    heads: Annotated[int | None, arg(help="Override the size's number of heads.")] = None
+    length: Annotated[int, arg(help="Tokens of a text.")] = 256
+    codec: Annotated[str, arg(help="auto, text8, bytes, chars, bpe, bpe-4096, or gpt2:FOLDER.")] = "auto"
+    loss: Annotated[str, arg(help="quick (the method's fast start, where it has one) or paper (what the paper trains).")] = (
+        "quick"
+    )
+    batch: Annotated[int, arg(help="Texts in a batch.")] = 16
+    accumulate: Annotated[int, arg(help="Batches to an update.")] = 1
+    matrix_lr: Annotated[float, arg(help="Learning rate of Muon, for matrices.")] = 0.02
+    other_lr: Annotated[float, arg(help="Learning rate of Adam, for the rest.")] = 0.003
+    warmup: Annotated[float, arg(help="Share of the run over which the learning rates rise.")] = 0.02
+    cooldown: Annotated[float, arg(help="Share of the run over which they fall to zero.")] = 1.0
+    clip: Annotated[float, arg(help="Largest norm of the gradient.")] = 1.0
+    ema: Annotated[float, arg(help="Decay of the averaged weights; 0 keeps none.")] = 0.0
+    eval_every: Annotated[int | None, arg(help="Steps between evaluations; default: a tenth of the run.")] = None
+    eval_windows: Annotated[int, arg(help="Held-out texts in an evaluation.")] = 128
+    save_every: Annotated[int, arg(help="Steps between checkpoints.")] = 200
+    resume: Annotated[bool, arg(help="Go on from the run in --out.")] = False
+    compile: Annotated[bool, arg(help="torch.compile the network: slow to start, then faster.")] = False
+    seed: int = 0
+    device: Annotated[str, arg(help="auto, cpu, cuda, …")] = "auto"
+    quiet: Quiet = False
+
+    def run(self) -> int:
+        """Train, and say what came of it."""
+        from unnoise.training_command import train_command
+
+        return train_command(self)
+
+
+@dataclass
+class _Writing:
+    model: ModelName = None
+    num_samples: Annotated[int, arg(help="How many texts.")] = 2
+    steps: Annotated[int, arg(help="Denoising steps: network calls, at most.")] = 128
+    sampler: Annotated[
+        str | None, arg(help="ancestral, first-hitting, tweedie, euler, left-to-right; default: the method's.")
+    ] = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    seed: int = 0
+    device: Annotated[str, arg(help="auto, cpu, cuda, …")] = "auto"
+    quiet: Quiet = False
+
+    def _how(self) -> dict[str, Any]:
+        return {
+            "steps": self.steps,
+            "sampler": self.sampler,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "seed": self.seed,
+        }
+
+    def _show(self, model: "Model", texts: list[str], **more: object) -> int:
+        if self.quiet:
+            print(json.dumps({"method": model.method.name, "texts": texts, **more}, ensure_ascii=False))
+            return 0
+        for i, text in enumerate(texts):
+            print(text if len(texts) == 1 else f"--- {i + 1}\n{text}")
+        return 0
+
+
+@dataclass
+class Generate(_Writing):
+    """Write new texts.
+
+    Example: unnoise generate --model runs/first --num-samples 3 --watch
+    """
+
+    length: Annotated[int | None, arg(help="Tokens of a text; default: the model's length.")] = None
+    watch: Annotated[bool, arg(help="Watch the first text emerge from noise.")] = False
+    replay: Annotated[Path | None, arg(help="Write the chain as an HTML page that plays.")] = None
+
+    def run(self) -> int:
+        """Write, and show the chain if asked."""
+        from unnoise.replay import write_replay
+        from unnoise.screen import watch
+
+        model = open_model(self.model, self.device)
+        if self.watch or self.replay:
+            steps = list(model.chain(self.num_samples, self.length, **self._how()))
+            if self.watch and not self.quiet:
+                watch(steps)
+            if self.replay:
+                write_replay(self.replay, steps, f"{model.method.name}: a text from noise, seed {self.seed}")
+                print(f"wrote {self.replay}", file=sys.stderr)
+        return self._show(model, model.generate(self.num_samples, self.length, **self._how()), seed=self.seed)
+
+
+@dataclass
+class Infill(_Writing):
+    """Fill in each [MASK] of a text with one token.
+
+    Example: unnoise infill "the [MASK][MASK][MASK] of the people" --num-samples 3
+    """
+
+    text: Annotated[Positional[str], arg(metavar="TEXT", help="A text with [MASK] for each blank.")] = ""
+
+    def run(self) -> int:
+        """Fill in and print."""
+        model = open_model(self.model, self.device)
+        return self._show(model, model.infill(self.text, self.num_samples, **self._how()), seed=self.seed)
+
+
+@dataclass
+class Complete(_Writing):
+    """Write a text that begins with --prefix and ends with --suffix.
+
+    Example: unnoise complete --prefix "my fellow citizens" --suffix "god bless america" --length 120
+    """
+
+    prefix: str = ""
+    suffix: str = ""
+    length: Annotated[int | None, arg(help="Tokens of the whole text; default: the model's length.")] = None
+
+    def run(self) -> int:
+        """Complete and print."""
+        model = open_model(self.model, self.device)
+        texts = model.complete(self.prefix, self.suffix, self.length, self.num_samples, **self._how())
+        return self._show(model, texts, seed=self.seed)
+
+
+@dataclass
+class Score:
+    """Bits per character of a text: exact for ar, an upper bound otherwise.
+
+    Example: unnoise score "the state of the union is strong" --model runs/first
+    """
+
+    text: Annotated[Positional[str], arg(metavar="TEXT", help="A text, a file, or - for standard input.")]
+    model: ModelName = None
+    samples: Annotated[int, arg(help="Draws of the bound.")] = 32
+    seed: int = 0
+    device: Annotated[str, arg(help="auto, cpu, cuda, …")] = "auto"
+    quiet: Quiet = False
+
+    def run(self) -> int:
+        """Score and print."""
+        model = open_model(self.model, self.device)
+        score = model.score(_text(self.text), self.samples, self.seed)
+        if self.quiet:
+            print(json.dumps(asdict(score)))
+            return 0
+        kind = "exact" if score.exact else "upper bound"
+        print(f"{score.bits_per_char:.4f} bits per character ({kind}, ± {score.stderr:.4f}), {score.nats:.1f} nats in all")
+        if score.windows > 1:
+            print(f"longer than the model's {model.length} tokens: scored in {score.windows} windows, each by itself")
+        return 0
+
+
+@dataclass
+class Eval:
+    """Bits per character over a data set.
+
+    Example: unnoise eval --model runs/first --data path/to/text8 --split test
+    """
+
+    data: Annotated[str, arg(help="As for train.")] = "sotu"
+    model: ModelName = None
+    split: Annotated[str, arg(help="train, valid or test.")] = "test"
+    windows: Annotated[int | None, arg(help="At most so many windows, evenly spread; default: all.")] = None
+    samples: Annotated[int, arg(help="Draws of the bound for each window.")] = 4
+    seed: int = 0
+    device: Annotated[str, arg(help="auto, cpu, cuda, …")] = "auto"
+    quiet: Quiet = False
+
+    def run(self) -> int:
+        """Evaluate and print."""
+        import math
+
+        from unnoise.data.corpus import corpus
+
+        model = open_model(self.model, self.device)
+        source = corpus(self.data)
+        tokens = source.tokens(model.codec, self.split)
+        nats, error = model.evaluate(tokens, self.windows, self.samples, self.seed)
+        scale = 1 / (math.log(2) * source.characters_per_token(model.codec, self.split))
+        count = min(len(tokens) // model.length, self.windows or len(tokens))
+        if self.quiet:
+            result = {"bits_per_char": nats * scale, "stderr": error * scale, "exact": model.method.exact}
+            print(json.dumps(result | {"windows": count, "method": model.method.name, "nats": nats * count * model.length}))
+        else:
+            kind = "exact" if model.method.exact else "upper bound"
+            print(f"{nats * scale:.4f} ± {error * scale:.4f} bits per character ({kind}; {count} windows of {model.length})")
+        return 0
+
+
+@dataclass
+class Info:
+    """What a model is.
+
+    Example: unnoise info --model runs/first
+    """
+
+    model: ModelName = None
+    quiet: Quiet = False
+
+    def run(self) -> int:
+        """Print the configuration."""
+        model = open_model(self.model, "cpu")
+        if self.quiet:
+            print(json.dumps(model.config() | {"parameters": model.parameters}, ensure_ascii=False))
+            return 0
+        shape = model.shape
+        print(f"{model.method.name}: {model.method.title}\n{model.method.paper}")
+        print(f"network    {shape.depth} layers × {shape.width}, {shape.heads} heads, {model.parameters:,} parameters")
+        print(
+            f"codec      {model.codec.kind}, {model.codec.vocab} tokens{', one of them ends a text' if model.codec.end else ''}"
+        )
+        print(f"length     {shape.length} tokens")
+        for name, value in model.notes.items():
+            print(f"{name:10s} {value}")
+        return 0
+
+
+@dataclass
+class Ls:
+    """List methods and models.
+
+    Example: unnoise ls
+    """
+
+    quiet: Quiet = False
+
+    def run(self) -> int:
+        """Print the table of methods, then the models at hand."""
+        from unnoise.method_table import method, methods
+
+        models = {str(path): json.loads((path / "config.json").read_text()).get("method", "?") for path in model_folders()}
+        if self.quiet:
+            print(json.dumps({"methods": methods(), "models": models}))
+            return 0
+        print("methods")
+        for name in methods():
+            print(f"  {name:14s} {method(name).title}")
+        print("models" if models else "models: none yet; unnoise train mdlm --data sotu --minutes 3")
+        for path, name in models.items():
+            print(f"  {path:30s} {name}")
+        return 0
+
+
+@dataclass
+class Demo:
+    """Train a small model on the embedded corpus and show what it can do.
+
+    Example: unnoise demo
+    """
+
+    minutes: Annotated[float, arg(help="Minutes of training.")] = 2.5
+    out: Annotated[Path, arg(help="Folder to write.")] = Path("runs/demo")
+    seed: int = 0
+
+    def run(self) -> int:
+        """The main job, from noise to text."""
+        from unnoise.demo import demo
+
+        return demo(self.minutes, self.out, self.seed)
+
+
+Command = Annotated[
+    Annotated[Train, subcommand("train")]
+    | Annotated[Generate, subcommand("generate")]
+    | Annotated[Infill, subcommand("infill")]
+    | Annotated[Complete, subcommand("complete")]
+    | Annotated[Score, subcommand("score")]
+    | Annotated[Eval, subcommand("eval")]
+    | Annotated[Info, subcommand("info")]
+    | Annotated[Ls, subcommand("ls")]
+    | Annotated[Demo, subcommand("demo")],
+    None,
+]
+
+
+def model_folders() -> list[Path]:
+    """Bundled models, then those in runs/, oldest first."""
+    bundled = sorted(path.parent for path in (Path(__file__).parent / "models").glob("*/config.json"))
+    runs = sorted(Path("runs").glob("*/config.json"), key=lambda path: path.stat().st_mtime)
+    return [*bundled, *(path.parent for path in runs)]
+
+
+def open_model(name: str | None, device: str) -> "Model":
+    """The model that a person means: a folder, a bundled name, or the newest."""
+    from unnoise.model import Model
+
+    folders = model_folders()
+    if name is None:
+        if not folders:
+            raise ValueError(
+                "there is no model yet: train one with `unnoise train mdlm --data sotu --minutes 3`, or give --model"
+            )
+        return Model.load(folders[-1]).to(device_named(device))
+    bundled = {path.name: path for path in folders if path.parent.name == "models"}
+    return Model.load(bundled.get(name, Path(name))).to(device_named(device))
+
+
+def device_named(name: str) -> str:
+    """`auto` is CUDA where there is one, else the CPU."""
+    import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"the device {name!r} cannot be used here: {str(error).splitlines()[0]}") from error
+    return name
+
+
+def _text(argument: str) -> str:
+    from unnoise.data.corpus import read_text
+
+    if argument == "-":
+        return sys.stdin.read()
+    if len(argument) < 500 and "\n" not in argument and Path(argument).is_file():
+        return read_text(Path(argument))
+    return argument
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse and run; returns the exit code."""
+    command = tyro.cli(
+        Command,  # pyright: ignore[reportArgumentType]
+        prog="unnoise",
+        description="Discrete diffusion models, text first: train, write, fill in, measure.",
+        args=arguments,
+        config=(OmitSubcommandPrefixes, FlagCreatePairsOff),
+    )
+    try:
+        return command.run()
+    except ValueError as error:
+        print(f"unnoise: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        return 0
+    except KeyboardInterrupt:
+        print("unnoise: stopped", file=sys.stderr)
+        return 130
+
+
+def entry() -> None:
+    """The console script."""
+    sys.exit(main())

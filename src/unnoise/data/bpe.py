@@ -1,0 +1,70 @@
+"""Byte-pair encoding by HF tokenizers: trained on a corpus, or GPT-2's from its files."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from unnoise.data.codec import Codec, Tokens
+
+FILE = "tokenizer.json"
+END = "<|endoftext|>"
+
+
+class Bpe(Codec):
+    """Byte-level BPE: every text has tokens, and decoding gives it back to the byte."""
+
+    kind = "bpe"
+
+    def __init__(self, tokenizer: Tokenizer):
+        self.tokenizer = tokenizer
+        self.vocab = tokenizer.get_vocab_size()
+        self.end = tokenizer.token_to_id(END)
+
+    @staticmethod
+    def of(texts: Iterable[str], vocab: int = 2048, end: bool = False) -> "Bpe":
+        """Train on texts; the 256 bytes are always among the `vocab` tokens."""
+        if vocab < 256 + end:
+            raise ValueError(f"byte-level BPE needs a vocabulary of at least {256 + end}, found {vocab}")
+        tokenizer = _byte_level(models.BPE())
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocab,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            special_tokens=[END] if end else [],
+            show_progress=False,
+        )
+        tokenizer.train_from_iterator(texts, trainer)
+        return Bpe(tokenizer)
+
+    @staticmethod
+    def gpt2(folder: Path) -> "Bpe":
+        """GPT-2's vocabulary from `vocab.json` and `merges.txt`, or `tokenizer.json`, in a folder."""
+        if (folder / FILE).exists():
+            return Bpe(Tokenizer.from_file(str(folder / FILE)))
+        vocab, merges = folder / "vocab.json", folder / "merges.txt"
+        if not (vocab.exists() and merges.exists()):
+            raise ValueError(f"GPT-2's vocabulary needs vocab.json and merges.txt, or tokenizer.json, in {folder}")
+        tokenizer = _byte_level(models.BPE.from_file(str(vocab), str(merges)))
+        if tokenizer.token_to_id(END) is not None:
+            tokenizer.add_special_tokens([END])
+        return Bpe(tokenizer)
+
+    def encode(self, text: str, strict: bool = False) -> Tokens:
+        return np.array(self.tokenizer.encode(text).ids, dtype=np.int64)
+
+    def decode(self, tokens: Sequence[int] | Tokens) -> str:
+        return self.tokenizer.decode(self.until_end(tokens), skip_special_tokens=False)
+
+    def show(self, token: int) -> str:
+        return "¶" if token == self.end else self.tokenizer.decode([token], skip_special_tokens=False)
+
+    def save(self, folder: Path) -> None:
+        self.tokenizer.save(str(folder / FILE))
+
+
+def _byte_level(model: models.BPE) -> Tokenizer:
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer

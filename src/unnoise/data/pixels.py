@@ -1,0 +1,42 @@
+"""Images as tokens: each pixel's channel is one token, its level."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from unnoise.data.codec import Codec, Tokens
+
+
+class Pixels(Codec):
+    """uint8 images of one shape ↔ tokens [H·W·C] with `levels` values; exact when levels = 256, nearest level otherwise."""
+
+    kind = "pixels"
+
+    def __init__(self, shape: Sequence[int], levels: int = 256):
+        if not 2 <= levels <= 256:
+            raise ValueError(f"pixels have 2 to 256 levels, found {levels}")
+        self.shape, self.levels = tuple(int(n) for n in shape), levels
+        self.vocab = levels
+
+    def encode_image(self, image: np.ndarray) -> Tokens:
+        """[H, W] or [H, W, C] uint8 → [n]."""
+        if tuple(image.shape) != self.shape or image.dtype != np.uint8:
+            raise ValueError(f"expected a uint8 image of shape {list(self.shape)}, found {image.dtype} {list(image.shape)}")
+        return np.rint(image.reshape(-1) * ((self.levels - 1) / 255)).astype(np.int64)
+
+    def decode_image(self, tokens: Sequence[int] | Tokens) -> np.ndarray:
+        """[n] → uint8 image."""
+        return np.rint(np.asarray(tokens) * (255 / (self.levels - 1))).astype(np.uint8).reshape(self.shape)
+
+    def encode(self, text: str, strict: bool = False) -> Tokens:
+        raise ValueError("this is a model of images: it has no text to read")
+
+    def decode(self, tokens: Sequence[int] | Tokens) -> str:
+        return " ".join(str(int(token)) for token in tokens)
+
+    def show(self, token: int) -> str:
+        return " ░▒▓█"[round(4 * token / (self.levels - 1))]
+
+    def config(self) -> dict[str, Any]:
+        return super().config() | {"shape": list(self.shape), "levels": self.levels}

@@ -1,0 +1,56 @@
+"""Reading a network's output: a network and a process make a denoiser, which says what the numbers mean."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from unnoise.network.transformer import Cache, Transformer
+from unnoise.prediction import MeanPrediction, Prediction, ScorePrediction
+from unnoise.process.base import Process
+
+
+class NetworkDenoiser(ABC):
+    """A denoiser made of a network: (x_t, t, where) → Prediction."""
+
+    causal = False
+
+    def __init__(self, network: Transformer, process: Process):
+        self.network, self.process = network, process
+
+    @abstractmethod
+    def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> Prediction:
+        """The prediction at every position, or at `where`."""
+
+
+class MeanDenoiser(NetworkDenoiser):
+    """μ = softmax of K outputs."""
+
+    def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
+        return MeanPrediction.from_logits(self.network(x_t, t, where))
+
+
+class ScoreDenoiser(NetworkDenoiser):
+    """log s = the process's scaling of K outputs (`Process.scaled_score`)."""
+
+    def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> ScorePrediction:
+        raw = self.network(x_t, t, where)
+        at = t[:, None].expand(x_t.shape).double()
+        if where is not None:
+            x_t, at = x_t[where], at[where]
+        return ScorePrediction(self.process.scaled_score(raw, x_t, at))
+
+
+class CausalDenoiser(NetworkDenoiser):
+    """p(x^i | x^{<i}) from a causal network; see `unnoise.autoregressive`."""
+
+    causal = True
+
+    def next_token(self, tokens: Tensor, cache: object | None) -> tuple[Tensor, object]:
+        """Tokens not seen so far: [B, n] → log p of what follows each: [B, n, K], and the cache."""
+        memory = cache if isinstance(cache, Cache) else Cache()
+        return torch.log_softmax(self.network(tokens, cache=None if self.network.training else memory), -1), memory
+
+    def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
+        start = torch.full_like(x_t[:, :1], self.process.vocab)
+        return MeanPrediction.from_logits(self.network(torch.cat([start, x_t[:, :-1]], 1), where=where))

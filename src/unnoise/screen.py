@@ -1,0 +1,79 @@
+"""What is shown in a terminal: a chain emerging, a progress bar while training."""
+
+import itertools
+import sys
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.text import Text
+
+from unnoise.model import BLANK, Step
+
+
+def styled(step: Step, before: Step | None = None) -> Text:
+    """A canvas: masks dim, what has just changed in bold."""
+    text = Text()
+    for i, token in enumerate(step.tokens):
+        fresh = before is not None and token != before.tokens[i]
+        text.append(token, style="dim" if token == BLANK else "bold green" if fresh else "")
+    return text
+
+
+def watch(steps: Sequence[Step], seconds: float = 6.0, console: Console | None = None) -> None:
+    """Play a chain on a terminal; elsewhere print five of its moments."""
+    console = console or Console()
+    if console.is_terminal:
+        with Live(console=console, refresh_per_second=30, transient=True) as live:
+            for before, step in itertools.pairwise(steps):
+                live.update(Panel(styled(step, before), title=f"t = {step.t:.2f}", width=min(console.width, 100)))
+                time.sleep(seconds / len(steps))
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        step = steps[round(share * (len(steps) - 1))]
+        console.print(Panel(styled(step), title=f"t = {step.t:.2f}", title_align="left", width=min(console.width, 100)))
+
+
+def duration(seconds: float) -> str:
+    """Minutes and seconds, or hours and minutes."""
+    whole = max(0, round(seconds))
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}" if whole >= 3600 else f"{whole // 60}:{whole % 60:02d}"
+
+
+class Bar:
+    """Training progress: a bar with loss, speed and time left on a terminal, plain lines elsewhere; always on stderr."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True)
+        self.progress = Progress(
+            TextColumn("step {task.fields[step]}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %  loss {task.fields[bits]:.3f} bits"),
+            TextColumn("{task.fields[speed]:,.0f} tokens/s  {task.fields[left]} left"),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self.task = self.progress.add_task("train", total=1.0, step=0, bits=0.0, speed=0.0, left="?")
+        self.left = "?"
+
+    def __enter__(self) -> "Bar":
+        self.progress.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.__exit__(None, None, None)
+
+    def step(self, step: int, progress: float, bits: float, tokens_per_second: float, seconds: float) -> None:
+        """After each step."""
+        self.left = duration(seconds / progress - seconds) if progress > 0 else "?"
+        self.progress.update(self.task, completed=progress, step=step, bits=bits, speed=tokens_per_second, left=self.left)
+
+    def measured(self, step: int, bits: float, stderr: float) -> None:
+        """After each evaluation."""
+        line = f"step {step:>6}: {bits:.3f} ± {stderr:.3f} bits per character on held-out text"
+        if self.console.is_terminal:
+            self.progress.console.print(line)
+        else:
+            print(f"{line}, {self.left} left", file=sys.stderr, flush=True)

@@ -1,0 +1,135 @@
+"""`unnoise train`: from options to a run, with Ctrl-C that loses nothing."""
+
+import json
+import signal
+import sys
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from unnoise.cli import device_named
+from unnoise.data import codec as make_codec
+from unnoise.data.corpus import corpus, default_codec_name
+from unnoise.method_table import method as method_named
+from unnoise.model import CONFIG, Model
+from unnoise.plot import plot_curve
+from unnoise.screen import Bar
+from unnoise.trainer import STATE, NotANumber, Options, Report, Run
+
+if TYPE_CHECKING:
+    from unnoise.cli import Train
+
+
+class Stop:
+    """Becomes true at the first Ctrl-C or SIGTERM, so that the step can end and the run be saved."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __call__(self) -> bool:
+        return self.asked
+
+    def __enter__(self) -> "Stop":
+        self.before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        print("\nstopping after this step …", file=sys.stderr)
+
+
+def prepare(command: "Train") -> Run:
+    """The run that the options describe, resumed if asked."""
+    method = method_named(command.method)
+    if command.loss not in ("quick", "paper"):
+        raise ValueError(f"--loss must be quick or paper, found {command.loss!r}")
+    out = command.out or Path("runs") / f"{command.method}-{Path(command.data).name.split('.')[0]}"
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out {out} is a file: give a folder")
+    if (out / STATE).exists() and not command.resume:
+        raise ValueError(f"{out} holds a run already: add --resume to go on with it, or choose another --out")
+    minutes = 3.0 if command.steps is None and command.minutes is None else command.minutes
+    options = Options(
+        steps=command.steps,
+        minutes=minutes,
+        batch=command.batch,
+        accumulate=command.accumulate,
+        seed=command.seed,
+        matrix_lr=command.matrix_lr,
+        other_lr=command.other_lr,
+        warmup=command.warmup,
+        cooldown=command.cooldown,
+        clip=command.clip,
+        ema=command.ema,
+        eval_every=command.eval_every or (max(1, command.steps // 10) if command.steps else 250),
+        eval_windows=command.eval_windows,
+        save_every=command.save_every,
+        compile=command.compile,
+    )
+    source = corpus(command.data)
+    if command.resume and (out / CONFIG).exists():
+        model = Model.load(out)
+        if model.method.name != command.method:
+            raise ValueError(f"{out} holds a run of {model.method.name}, not of {command.method}")
+    else:
+        name = default_codec_name(source) if command.codec == "auto" else command.codec
+        codec = make_codec(name, source.documents.get("train"), end=source.has_documents)
+        model = Model.build(
+            command.method,
+            codec,
+            length=command.length,
+            size=command.size,
+            width=command.width,
+            depth=command.depth,
+            heads=command.heads,
+            seed=command.seed,
+        )
+    model.to(device_named(command.device))
+    objective = method.objective(model.process) if command.loss == "paper" else None
+    run = Run(model, source, options, out, objective)
+    if command.resume and run.resume() and not command.quiet:
+        print(f"going on from step {run.done}", file=sys.stderr)
+    return run
+
+
+def train_command(command: "Train") -> int:
+    """Run it; returns the exit code."""
+    run = prepare(command)
+    with Stop() as stop, Bar() if not command.quiet else nullcontext() as bar:
+        try:
+            report = run.go(bar, stop)
+        except NotANumber as error:
+            raise ValueError(f"{error}; {_rescue(run)} Try a smaller --matrix-lr and --other-lr.") from error
+    assert run.out is not None
+    plot_curve(run.out)
+    if command.quiet:
+        print(json.dumps({"out": str(run.out)} | {k: v for k, v in asdict(report).items() if k != "curve"}))
+    else:
+        _tell(run, report)
+    return 0 if report.finished else 130
+
+
+def _rescue(run: Run) -> str:
+    if run.out is not None and (run.out / STATE).exists():
+        return f"the last good checkpoint is in {run.out}."
+    return "no checkpoint had been written yet."
+
+
+def _tell(run: Run, report: Report) -> None:
+    if not report.finished:
+        print(f"stopped at step {report.steps}; everything is saved: run the same command with --resume to go on")
+        return
+    kind = "exact" if run.model.method.exact else "upper bound"
+    print(
+        f"{run.model.method.name}: {report.bits_before:.3f} → {report.bits:.3f} ± {report.stderr:.3f} bits per character "
+        f"({kind}, held-out text), {report.steps} steps, {report.tokens:,} tokens, {report.seconds:.0f} s"
+    )
+    print(f"saved in {run.out}; try: unnoise generate --model {run.out} --watch")
