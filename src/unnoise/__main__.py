@@ -1,0 +1,5 @@
+"""`python -m unnoise`."""
+
+from unnoise.cli import entry
+
+entry()

@@ -1,0 +1,248 @@
+"""Model: build, save, load, write, score; for every method."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import unnoise
+from toy import Toy, texts
+from unnoise import Model
+from unnoise.data import Characters, Text8
+from unnoise.method_table import SAMPLERS, method, methods
+
+FIXED = methods()
+
+
+def nano(name: str = "mdlm", length: int = 12, codec=None, seed: int = 0) -> Model:
+    """A small model with random weights, so that every prediction differs."""
+    model = Model.build(name, codec or Text8(), length=length, width=16, depth=1, heads=2, seed=seed)
+    with torch.no_grad():
+        for weight in model.network.parameters():
+            weight.add_(0.3 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(weight.numel())))
+    return model
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_every_method_writes_fills_in_and_scores(name: str) -> None:
+    model = nano(name)
+    drawn = model.generate(n=2, steps=6, seed=1)
+    assert drawn == model.generate(n=2, steps=6, seed=1) and drawn != model.generate(n=2, steps=6, seed=2)
+    assert [len(text) for text in drawn] == [12, 12]
+    filled = model.infill("ab[MASK][MASK]c[MASK]", n=3, steps=6)
+    assert len(filled) == 3 and all(text[:2] == "ab" and text[4] == "c" and len(text) == 6 for text in filled)
+    whole = model.complete("he", "lo", length=10, steps=6)
+    assert whole[0].startswith("he") and whole[0].endswith("lo") and len(whole[0]) == 10
+    score = model.score("hello wor", samples=8)
+    assert math.isfinite(score.nats) and score.exact == (name == "ar") and score.windows == 1
+    assert abs(score.bits_per_char - score.nats / 9 / math.log(2)) < 1e-9
+    assert (score.stderr == 0) == score.exact
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_the_chain_ends_where_generate_does(name: str) -> None:
+    model = nano(name)
+    steps = list(model.chain(steps=6, seed=3))
+    assert steps[-1].text == model.generate(steps=6, seed=3)[0]
+    assert steps[0].t == 1 and steps[-1].t == 0
+    assert all(len(step.confidences) == len(step.tokens) == 12 for step in steps)
+    assert all(0 <= c <= 1 for step in steps for c in step.confidences)
+    assert "·" not in steps[-1].text
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_samplers_by_name(sampler: str) -> None:
+    model = nano("ar" if sampler == "left-to-right" else "mdlm")
+    assert len(model.generate(sampler=sampler, steps=4, temperature=0.7, top_p=0.9)[0]) == 12
+
+
+def test_temperature_reaches_the_methods_own_sampler() -> None:
+    model = nano("ar")
+    cold = model.generate(n=4, temperature=0.0, seed=5)
+    assert len(set(cold)) == 1 and len(set(model.generate(n=4, seed=5))) > 1
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_saving_and_loading_changes_nothing(name: str, tmp_path: Path) -> None:
+    model = nano(name)
+    model.save(tmp_path / "m")
+    again = unnoise.load(tmp_path / "m")
+    assert sorted(p.name for p in (tmp_path / "m").iterdir()) == ["config.json", "model.safetensors"]
+    assert again.config() == model.config()
+    assert again.generate(steps=5) == model.generate(steps=5)
+    assert again.score("abc", samples=4) == model.score("abc", samples=4)
+
+
+def test_infilling_is_the_models_exact_conditional() -> None:
+    """Through the whole Model: the law of a filled blank, by enumeration over all texts and orders, and by drawing."""
+    letters = Characters("abc")
+    model = nano("mdlm", length=3, codec=letters, seed=4)
+    toy = Toy(3, 3)
+    everything = texts(3, 3)
+    joint = torch.zeros(len(everything), dtype=torch.float64)
+    x = torch.full_like(everything, 3)
+    x[:, 1] = 2  # given: ?c?
+    with torch.no_grad():
+        for order in ((0, 2), (2, 0)):
+            canvas, log_p = x.clone(), torch.zeros(len(everything), dtype=torch.float64)
+            for i in order:
+                log_p += model.denoiser(canvas, torch.zeros(len(x))).values[:, i].gather(1, everything[:, i : i + 1])[:, 0]
+                canvas[:, i] = everything[:, i]
+            joint += 0.5 * log_p.exp()
+    joint = torch.where(everything[:, 1] == 2, joint, 0.0)
+    assert abs(float(joint.sum()) - 1) < 1e-5
+    drawn = model.infill("[MASK]c[MASK]", n=20_000, sampler="first-hitting")
+    counts = torch.bincount(toy.index(torch.tensor([["abc".index(c) for c in text] for text in drawn])), minlength=27)
+    from toy import chi_square
+
+    assert chi_square(counts, joint / joint.sum()) > 1e-4
+
+
+def test_the_exact_likelihood_of_ar_sums_to_one() -> None:
+    model = nano("ar", length=3, codec=Characters("abc"))
+    nats = model.nats(texts(3, 3))[0]
+    assert abs(float((-nats).exp().sum()) - 1) < 1e-5
+
+
+def test_the_bound_of_a_model_lies_above_its_likelihood() -> None:
+    """mdlm is time-free, so −log p is the mean over all orders of reveals: enumerable on texts of two letters."""
+    model = nano("mdlm", length=2, codec=Characters("abc"))
+    x = texts(3, 2)
+    p = torch.zeros(9, dtype=torch.float64)
+    with torch.no_grad():
+        for order in ((0, 1), (1, 0)):
+            canvas, log_p = torch.full_like(x, 3), torch.zeros(9, dtype=torch.float64)
+            for i in order:
+                log_p += model.denoiser(canvas, torch.zeros(9)).values[:, i].gather(1, x[:, i : i + 1])[:, 0]
+                canvas[:, i] = x[:, i]
+            p += 0.5 * log_p.exp()
+    draws = model.nats(x, draws=3000)
+    bound, error = draws.mean(0), draws.std(0) / 3000**0.5
+    assert (bound > -p.log() - 4 * error).all()
+    assert (bound < -p.log() + 0.7).all()
+
+
+def test_a_long_text_is_scored_in_windows_and_says_so() -> None:
+    model = nano("ar")
+    whole = model.score("abcdefghijklm nopqrstuvwxyz")
+    assert whole.windows == 3 and whole.characters == 27
+    parts = [model.score(part).nats for part in ("abcdefghijkl", "m nopqrstuvw", "xyz")]
+    assert abs(whole.nats - sum(parts)) < 1e-4
+    both = model.score(["abc", "defgh"])
+    assert abs(both.nats - model.score("abc").nats - model.score("defgh").nats) < 1e-4
+
+
+def test_the_end_of_a_text() -> None:
+    model = nano("mdlm", codec=Text8(end=True))
+    with torch.no_grad():
+        model.network.head.bias[27] += 2.0
+    drawn = model.generate(n=8, steps=12)
+    assert any(len(text) < 12 for text in drawn)
+
+
+def test_a_masked_model_needs_few_evaluations() -> None:
+    """1,000 steps, length 256, batch 8: at most 256 × 8 sequence evaluations, counted."""
+    model = nano("mdlm", length=256)
+    asked = 0
+    inner = model.network.forward
+
+    def counted(x, *rest, **more):
+        nonlocal asked
+        asked += len(x)
+        return inner(x, *rest, **more)
+
+    model.network.forward = counted
+    model.generate(n=8, steps=1000)
+    assert 8 * 100 < asked <= 8 * 256
+
+
+def spoil(folder: Path, **changes: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+
+
+def truncate(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def reshape(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    weights["network.head.bias"] = torch.zeros(5)
+    save_file(weights, folder / "model.safetensors")
+
+
+def lose(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    del weights["network.head.bias"]
+    save_file(weights, folder / "model.safetensors")
+
+
+def pickle(folder: Path) -> None:
+    torch.save({"a": torch.zeros(3)}, folder / "model.safetensors")
+
+
+def only_pickle(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "model.pt")
+
+
+DAMAGE = {
+    "truncated": (truncate, r"model.safetensors does not fit .* damaged or cut short"),
+    "a wrong shape": (reshape, r"network.head.bias has shape \[5\], not \[27\]"),
+    "a missing weight": (lose, r"network.head.bias is missing"),
+    "an unknown method": (lambda f: spoil(f, method="mdml"), r"unknown method 'mdml': use one of"),
+    "no configuration": (lambda f: (f / "config.json").unlink(), r"holds no model: config.json is missing"),
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), r"model.safetensors is missing"),
+    "a pickle": (pickle, r"it is a pickle, which unnoise does not open"),
+    "nothing but a pickle": (only_pickle, r"model.pt is a pickle, which unnoise does not open"),
+    "broken json": (lambda f: (f / "config.json").write_text("{"), r"config.json is damaged"),
+    "another format": (lambda f: spoil(f, format="x"), r"is not a configuration that this version of unnoise reads"),
+    "no network": (lambda f: spoil(f, network={}), r"does not describe a model of this version"),
+    "an unknown codec": (lambda f: spoil(f, codec={"kind": "morse"}), r"unknown codec 'morse'"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_model_is_refused_in_a_sentence(damage: str, tmp_path: Path) -> None:
+    nano().save(tmp_path)
+    act, words = DAMAGE[damage]
+    act(tmp_path)
+    with pytest.raises(ValueError, match=words) as caught:
+        unnoise.load(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda m: m.generate(n=0), "number of samples must be ≥ 1"),
+        (lambda m: m.generate(length=13), "1 to 12 tokens, found a length of 13"),
+        (lambda m: m.generate(sampler="magic"), "unknown sampler 'magic': use one of ancestral"),
+        (lambda m: m.generate(steps=0), "steps must be a whole number ≥ 1"),
+        (lambda m: m.generate(temperature=-1), "temperature must be ≥ 0"),
+        (lambda m: m.infill("no blanks"), r"mark each blank token with \[MASK\]"),
+        (lambda m: m.infill("a" * 12 + "[MASK]"), "at most 12 tokens, found 13"),
+        (lambda m: m.complete("a" * 12), "nothing is left to write in a length of 12"),
+        (lambda m: m.score(""), "no text to score"),
+        (lambda m: m.score("abc", samples=1), "at least 2 samples"),
+        (lambda m: Model.build("mdml"), "unknown method 'mdml'"),
+        (lambda m: Model.build("mdlm", size="huge"), "unknown size 'huge'"),
+        (lambda m: unnoise.load("/nowhere"), "there is no model in /nowhere"),
+    ],
+)
+def test_mistakes(call, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        call(nano())
+
+
+def test_a_score_model_refuses_samplers_that_need_a_mean() -> None:
+    with pytest.raises(ValueError, match="Ancestral needs a denoiser that returns a MeanPrediction"):
+        nano("sedd-absorb").generate(sampler="ancestral", steps=3)
+
+
+def test_the_table_says_which_methods_ignore_time() -> None:
+    for name in methods():
+        assert nano(name).shape.time == (not method(name).time_free)

@@ -1,0 +1,172 @@
+"""Training: it learns, it repeats, and being killed changes nothing."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import unnoise
+from unnoise import CrossEntropy, Model
+from unnoise.data import Text8
+from unnoise.method_table import methods
+from unnoise.trainer import NotANumber, Options, Run
+
+TEXT = "the cat sat on the mat and the dog sat on the log while the rat ran round the hat " * 120
+TOKENS = torch.from_numpy(Text8().encode(TEXT))
+
+
+def nano(name: str = "mdlm") -> Model:
+    return Model.build(name, Text8(), length=32, width=32, depth=1, heads=2)
+
+
+@pytest.mark.parametrize("name", methods())
+def test_every_method_learns(name: str) -> None:
+    model = nano(name)
+    report = unnoise.train(model, TOKENS, steps=60, batch=8, eval_windows=60)
+    assert report.finished and report.steps == 60 and report.tokens == 60 * 8 * 32
+    assert report.bits < report.bits_before - 0.3, (report.bits_before, report.bits)
+    assert all(torch.isfinite(weight).all() for weight in model.network.parameters())
+
+
+def test_the_learned_schedule_moves() -> None:
+    model = nano("genmd4")
+    before = model.process.schedule.theta.detach().clone()
+    unnoise.train(model, TOKENS, steps=20, batch=8, eval_windows=4)
+    assert float((model.process.schedule.theta.detach() - before).abs().max()) > 1e-3
+
+
+def test_a_run_repeats() -> None:
+    weights = []
+    for _ in range(2):
+        model = nano()
+        unnoise.train(model, TOKENS, steps=5, batch=4, eval_windows=4)
+        weights.append(model.weights())
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    other = nano()
+    unnoise.train(other, TOKENS, steps=5, batch=4, eval_windows=4, seed=1)
+    assert any(not torch.equal(weights[0][name], value) for name, value in other.weights().items())
+
+
+def test_an_objective_of_ones_own() -> None:
+    model = nano()
+    report = unnoise.train(model, TOKENS, steps=30, batch=8, objective=CrossEntropy(model.process, start=0.2))
+    assert report.bits < report.bits_before
+
+
+def test_accumulation_and_averaged_weights(tmp_path: Path) -> None:
+    model = nano()
+    unnoise.train(model, TOKENS, steps=10, batch=4, accumulate=2, ema=0.9, out=tmp_path, eval_windows=4)
+    state = load_file(tmp_path / "training.safetensors")
+    saved = load_file(tmp_path / "model.safetensors")
+    assert torch.equal(saved["network.head.bias"], state["average/network.head.bias"])
+    assert not torch.equal(saved["network.head.bias"], state["weight/network.head.bias"])
+
+
+def test_the_learning_rate_rises_and_falls() -> None:
+    options = Options(steps=100, warmup=0.1, cooldown=0.5)
+    rates = [options.rate(i / 100) for i in range(101)]
+    assert rates[0] < 0.1 and rates[10] == 1 and rates[50] == 1 and rates[100] == 0
+    assert rates[75] == pytest.approx(0.5)
+
+
+def test_the_log_and_the_notes(tmp_path: Path) -> None:
+    unnoise.train(nano(), TOKENS, steps=6, batch=4, out=tmp_path, eval_every=3, eval_windows=4)
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "loss_bits" in line] == [1, 2, 3, 4, 5, 6]
+    assert [line["step"] for line in lines if "stderr" in line] == [0, 3, 6]
+    assert json.loads((tmp_path / "config.json").read_text())["notes"]["steps"] == 6
+
+
+def test_resuming_in_the_middle_gives_the_same_bits(tmp_path: Path) -> None:
+    options = Options(steps=8, batch=4, save_every=3, eval_windows=4, ema=0.5)
+    whole = Run(nano(), TOKENS, options, tmp_path / "whole")
+    whole.go()
+    first = Run(nano(), TOKENS, options, tmp_path / "parts")
+    report = first.go(stop=lambda: first.done >= 5)
+    assert not report.finished and report.steps == 5
+    second = Run(nano(), TOKENS, options, tmp_path / "parts")
+    assert second.resume() and second.done == 5
+    second.go()
+    for file in ("model.safetensors",):
+        assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "parts" / file).read_bytes()
+    log = [json.loads(line)["step"] for line in (tmp_path / "parts" / "log.jsonl").read_text().splitlines() if "loss" in line]
+    assert log == list(range(1, 9))
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path: Path) -> None:
+    model = nano()
+    run = Run(model, TOKENS, Options(steps=10, batch=4, save_every=2, eval_windows=4), tmp_path)
+    good = run.step
+
+    def bad() -> float:
+        if run.done == 5:
+            with torch.no_grad():
+                model.network.head.bias.fill_(torch.nan)
+        return good()
+
+    run.step = bad
+    with pytest.raises(NotANumber, match="the loss became nan at step 6"):
+        run.go()
+    assert torch.isfinite(unnoise.load(tmp_path).network.head.bias).all()  # the last good checkpoint
+
+
+def test_mistakes() -> None:
+    for options, words in (
+        ({}, "either steps or minutes"),
+        ({"steps": 1, "minutes": 1.0}, "either steps or minutes"),
+        ({"steps": 0}, "steps must be ≥ 1"),
+        ({"minutes": -1.0}, "minutes must be > 0"),
+        ({"steps": 1, "batch": 0}, "batch must be ≥ 1"),
+        ({"steps": 1, "ema": 1.0}, r"ema must lie in \[0, 1\)"),
+        ({"steps": 1, "save_every": 0}, "save_every must be ≥ 1"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            Options(**options)
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
+    options = Options(steps=3, batch=4, eval_windows=4)
+    Run(nano(), TOKENS, options, tmp_path).go()
+    path = tmp_path / "training.safetensors"
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(ValueError, match="damaged or cut short"):
+        Run(nano(), TOKENS, options, tmp_path).resume()
+
+
+def test_killed_at_any_moment_it_ends_with_the_same_bits(tmp_path: Path) -> None:
+    """SIGKILL at five random moments, --resume each time: identical weights to the uninterrupted run."""
+    (tmp_path / "text.txt").write_text(TEXT)
+    steps = "150"
+    command = [sys.executable, "-m", "unnoise", "train", "mdlm", "--data", str(tmp_path / "text.txt"), "--steps", steps]
+    command += ["--width", "32", "--depth", "1", "--heads", "2", "--length", "32", "--batch", "4", "--save-every", "4"]
+    command += ["--eval-windows", "8", "--json", "--out"]
+    environment = os.environ | {"UNNOISE_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    subprocess.run([*command, str(tmp_path / "whole")], check=True, env=environment, stdout=subprocess.DEVNULL)
+    chance = random.Random(0)
+    state = tmp_path / "killed" / "training.safetensors"
+    kills = 0
+    while kills < 5:
+        process = subprocess.Popen([*command, str(tmp_path / "killed"), "--resume"], env=environment, stdout=subprocess.DEVNULL)
+        before = state.stat().st_mtime_ns if state.exists() else 0
+        while process.poll() is None and (state.stat().st_mtime_ns if state.exists() else 0) == before:
+            time.sleep(0.005)  # let it get past its first checkpoint, then strike at a random moment
+        time.sleep(chance.uniform(0, 0.1))
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.wait()
+        if process.returncode == 0:
+            break
+    assert kills >= 3
+    subprocess.run([*command, str(tmp_path / "killed"), "--resume"], check=True, env=environment, stdout=subprocess.DEVNULL)
+    whole, killed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed"))
+    assert whole.keys() == killed.keys()
+    assert all(torch.equal(whole[name], killed[name]) for name in whole)
