@@ -26,7 +26,8 @@ class Shape:
     """How large a network is, and what it reads and writes.
 
     inputs: how many states a token may have; outputs: entries of the last axis; length: the longest text; time: whether t is
-    an input; causal: whether a position sees only what is before it; taps: width of the convolution.
+    an input; causal: whether a position sees only what is before it; taps: width of the convolution; every: one block in so
+    many has attention (the last does), the others mix by convolution alone.
     """
 
     inputs: int
@@ -38,9 +39,10 @@ class Shape:
     time: bool = False
     causal: bool = False
     taps: int = 5
+    every: int = 2
 
     def __post_init__(self) -> None:
-        for name in ("inputs", "outputs", "length", "width", "depth", "heads", "taps"):
+        for name in ("inputs", "outputs", "length", "width", "depth", "heads", "taps", "every"):
             value = vars(self)[name]
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"a network's {name} must be a whole number ≥ 1, found {value!r}")
@@ -54,85 +56,92 @@ class Shape:
 
 @dataclass
 class Cache:
-    """What a causal network remembers of the tokens so far, for each block: convolution inputs, keys and values."""
+    """What a causal network remembers of the tokens so far: for each layer its convolution's inputs or its keys and values."""
 
-    recent: list[Tensor] = field(default_factory=list)
-    keys: list[Tensor] = field(default_factory=list)
-    values: list[Tensor] = field(default_factory=list)
+    recent: dict[int, Tensor] = field(default_factory=dict)
+    past: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     length: int = 0
+
+    def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """All keys and values so far, these included: [B, H, n, D] each."""
+        if layer in self.past:
+            before = self.past[layer]
+            k, v = torch.cat([before[0], k], 2), torch.cat([before[1], v], 2)
+        self.past[layer] = k, v
+        return k, v
 
 
 class Convolution(nn.Module):
-    """Depthwise convolution along the text, y_i = Σ_k w_k ⊙ x_{i+k}: [B, L, D] → [B, L, D]. Starts as the identity's zero."""
+    """Depthwise convolution along the text, y_i = Σ_k w_k ⊙ x_{i+k}: [B, L, D] → [B, L, D]. Starts at zero."""
 
     def __init__(self, width: int, taps: int, causal: bool):
         super().__init__()
         self.taps, self.causal = taps, causal
         self.weight = nn.Parameter(torch.zeros(taps, width))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cache: Cache | None) -> Tensor:
         before, after = (self.taps - 1, 0) if self.causal else (self.taps // 2, self.taps // 2)
-        return self.slide(F.pad(x, (0, 0, before, after)))
-
-    def slide(self, padded: Tensor) -> Tensor:
-        """Σ_k w_k ⊙ padded_{i+k}: [B, L + taps − 1, D] → [B, L, D]."""
+        if cache is not None and id(self) in cache.recent:
+            padded = torch.cat([cache.recent[id(self)], x], 1)
+        else:
+            padded = F.pad(x, (0, 0, before, after))
+        if cache is not None:
+            cache.recent[id(self)] = padded[:, padded.shape[1] - before :]
         return F.conv1d(padded.transpose(1, 2), self.weight.T[:, None], groups=padded.shape[-1]).transpose(1, 2)
+
+
+class Attention(nn.Module):
+    """Attention over the text with normalised, rotated queries and keys: [B, L, D] → [B, L, D]."""
+
+    def __init__(self, width: int, heads: int, causal: bool):
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+        nn.init.zeros_(self.out.weight)
+
+    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], cache: Cache | None) -> Tensor:
+        batch, length, width = x.shape
+        qkv = self.qkv(x).view(batch, length, 3, self.heads, -1)
+        q, k = rotate(normalise(qkv[:, :, :2]), rotation).unbind(2)
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), qkv[:, :, 2].transpose(1, 2)  # [B, H, L, D]
+        if cache is not None:
+            k, v = cache.extend(id(self), k, v)
+        if self.causal and 1 < length < k.shape[2]:  # several tokens after a cached past: each sees that, and what is before it
+            sees = torch.ones(length, k.shape[2], dtype=torch.bool, device=x.device).tril(k.shape[2] - length)
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=sees)
+        else:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal and length > 1)
+        return self.out(y.transpose(1, 2).reshape(batch, length, width))
 
 
 class Block(nn.Module):
     """x + conv(x), x + attention(norm x), x + perceptron(norm x); with time, the two norms are scaled and shifted by t."""
 
-    def __init__(self, shape: Shape):
+    def __init__(self, shape: Shape, attends: bool):
         super().__init__()
         width = shape.width
-        self.heads, self.causal = shape.heads, shape.causal
         self.conv = Convolution(width, shape.taps, shape.causal)
-        self.qkv = nn.Linear(width, 3 * width, bias=False)
-        self.out = nn.Linear(width, width, bias=False)
+        self.attention = Attention(width, shape.heads, shape.causal) if attends else None
         self.up = nn.Linear(width, 4 * width, bias=False)
         self.down = nn.Linear(4 * width, width, bias=False)
         self.film = nn.Linear(width, 4 * width) if shape.time else None
-        for zero in (self.out, self.down, *([self.film] if self.film else [])):
-            nn.init.zeros_(zero.weight)
+        nn.init.zeros_(self.down.weight)
         if self.film:
+            nn.init.zeros_(self.film.weight)
             nn.init.zeros_(self.film.bias)
 
-    def forward(
-        self, x: Tensor, rotation: tuple[Tensor, Tensor], time: Tensor | None, cache: Cache | None, index: int
-    ) -> Tensor:
-        x = x + (self.conv(x) if cache is None else self._conv_step(x, cache, index))
+    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], time: Tensor | None, cache: Cache | None) -> Tensor:
+        x = x + self.conv(x, cache)
         scale_1, shift_1, scale_2, shift_2 = self._modulation(time)
-        x = x + self._attend(modulate(x, scale_1, shift_1), rotation, cache, index)
+        if self.attention is not None:
+            x = x + self.attention(modulate(x, scale_1, shift_1), rotation, cache)
         return x + self.down(F.relu(self.up(modulate(x, scale_2, shift_2))).square())
 
     def _modulation(self, time: Tensor | None) -> tuple[Tensor | None, ...]:
         if self.film is None or time is None:
             return (None,) * 4
         return self.film(time)[:, None].chunk(4, -1)
-
-    def _attend(self, x: Tensor, rotation: tuple[Tensor, Tensor], cache: Cache | None, index: int) -> Tensor:
-        batch, length, width = x.shape
-        q, k, v = self.qkv(x).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        q, k = rotate(normalise(q), rotation), rotate(normalise(k), rotation)
-        if cache is not None:
-            if len(cache.keys) > index:
-                k, v = torch.cat([cache.keys[index], k], 2), torch.cat([cache.values[index], v], 2)
-                cache.keys[index], cache.values[index] = k, v
-            else:
-                cache.keys.append(k)
-                cache.values.append(v)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal and length > 1)
-        return self.out(y.transpose(1, 2).reshape(batch, length, width))
-
-    def _conv_step(self, x: Tensor, cache: Cache, index: int) -> Tensor:
-        keep = self.conv.taps - 1
-        if len(cache.recent) > index:
-            padded = torch.cat([cache.recent[index], x], 1)
-            cache.recent[index] = padded[:, -keep:]
-        else:
-            padded = F.pad(x, (0, 0, keep, 0))
-            cache.recent.append(padded[:, -keep:])
-        return self.conv.slide(padded)
 
 
 class Transformer(nn.Module):
@@ -145,7 +154,8 @@ class Transformer(nn.Module):
         super().__init__()
         self.shape = shape
         self.embed = nn.Embedding(shape.inputs, shape.width)
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.depth))
+        attends = [(shape.depth - 1 - i) % shape.every == 0 for i in range(shape.depth)]
+        self.blocks = nn.ModuleList(Block(shape, attend) for attend in attends)
         self.clock = nn.Sequential(nn.Linear(64, shape.width), nn.SiLU()) if shape.time else None
         self.head = nn.Linear(shape.width, shape.outputs)
         nn.init.normal_(self.embed.weight, std=1.0)
@@ -167,8 +177,8 @@ class Transformer(nn.Module):
                 raise ValueError("this network is conditioned on time: give t")
             time = self.clock(waves(t))
         h = normalise(self.embed(x))
-        for index, block in enumerate(self.blocks):
-            h = block(h, rotation, time, cache, index)
+        for block in self.blocks:
+            h = block(h, rotation, time, cache)
         if cache is not None:
             cache.length = stop
         return self.head(normalise(h if where is None else h[where]))
@@ -180,19 +190,19 @@ class Transformer(nn.Module):
 
 
 def normalise(x: Tensor) -> Tensor:
-    """x divided by its root mean square along the last axis."""
-    return F.rms_norm(x, x.shape[-1:])
+    """Layer norm without weights along the last axis: one fused kernel, where RMS norm is several on a CPU."""
+    return F.layer_norm(x, x.shape[-1:])
 
 
 def modulate(x: Tensor, scale: Tensor | None, shift: Tensor | None) -> Tensor:
-    """RMS norm, then scaled and shifted if there is time conditioning: [B, L, D]."""
+    """Layer norm, then scaled and shifted if there is time conditioning: [B, L, D]."""
     x = normalise(x)
     return x if scale is None or shift is None else x * (1 + scale) + shift
 
 
 def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotary positions: pairs (i, i + D/2) turned by their position's angle: [B, H, L, D]."""
-    cos, sin = rotation
+    """Rotary positions: pairs (i, i + D/2) turned by their position's angle: [B, L, ·, ·, D]."""
+    cos, sin = (angle[:, None, None] for angle in rotation)
     a, b = x.chunk(2, -1)
     return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
 

@@ -1,0 +1,100 @@
+"""The cost of a training step, as a ratio to a bare loop in the same run: forward, backward, optimiser, plain cross-entropy.
+
+    python benchmarks/step.py
+
+Both use the same network, optimiser and batch. At a small vocabulary the house must cost next to nothing; at 50,257 tokens the
+output head runs at masked positions only, which the bare loop cannot do.
+"""
+
+import subprocess
+import sys
+import time
+
+import torch
+from torch.nn import functional as F
+
+from unnoise.data import Text8
+from unnoise.data.codec import Codec
+from unnoise.model import Model
+from unnoise.optimizer import Muon, split
+from unnoise.trainer import Options, Run
+
+CASES = {  # name → vocabulary, batch, length, rounds
+    "small": (27, 16, 256, 12),
+    "large": (50_257, 8, 256, 4),
+}
+
+
+class Numbers(Codec):
+    """A vocabulary of any size; the benchmark needs no text."""
+
+    kind = "numbers"
+
+    def __init__(self, vocab: int):
+        self.vocab = vocab
+
+    encode = Text8.encode
+    decode = Text8.decode
+    show = Text8.show
+
+
+def make(case: str) -> tuple[Run, torch.Tensor]:
+    vocab, batch, length, _ = CASES[case]
+    model = Model.build("mdlm", Numbers(vocab), length=length)
+    tokens = torch.randint(vocab, (200_000,), generator=torch.Generator().manual_seed(0))
+    return Run(model, tokens, Options(steps=10_000, batch=batch)), tokens[: batch * length].view(batch, length)
+
+
+def ours(case: str):
+    run, _ = make(case)
+    return run.step
+
+
+def bare(case: str):
+    run, x = make(case)
+    network = run.model.network
+    optimizer = Muon(*(group.values() for group in split(network)))
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        F.cross_entropy(network(x).flatten(0, 1), x.flatten()).backward()
+        optimizer.step()
+
+    return step
+
+
+def seconds(step) -> float:
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
+
+
+def measure_time(case: str) -> tuple[float, float]:
+    """Median seconds of a step, ours and bare, taken in turns."""
+    steps = ours(case), bare(case)
+    for step in steps:
+        step()
+    times = [[seconds(step) for step in steps] for _ in range(CASES[case][3])]
+    return tuple(float(torch.tensor(column).median()) for column in zip(*times, strict=True))  # pyright: ignore[reportReturnType]
+
+
+def measure_memory(case: str, who: str) -> float:
+    """Growth of a fresh process's peak memory over two steps, in MB."""
+    code = (
+        f"import runpy, resource; made = runpy.run_path({__file__!r})[{who!r}]({case!r}); "
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; made(); made(); "
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
+    )
+    return float(subprocess.check_output([sys.executable, "-c", code])) / 1024
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    for case, (vocab, batch, length, _) in CASES.items():
+        mine, plain = measure_time(case)
+        memory = [measure_memory(case, who) for who in ("ours", "bare")]
+        print(
+            f"K = {vocab:6,}, batch {batch} × {length}: ours {mine:.3f} s, bare {plain:.3f} s, time ratio {mine / plain:.2f}; "
+            f"memory {memory[0]:.0f} MB, bare {memory[1]:.0f} MB, ratio {memory[0] / memory[1]:.2f}",
+            flush=True,
+        )

@@ -1,0 +1,213 @@
+"""The command line: every command works, every mistake is one sentence with exit code 2."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from unnoise.cli import main
+
+ROOT = Path(__file__).parents[1]
+TEXT = "the cat sat on the mat and the dog sat on the log while the rat ran round the hat " * 120
+SMALL = "--width 16 --depth 1 --heads 2 --length 16 --batch 4 --eval-windows 4"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a text and two trained models."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "text.txt").write_text(TEXT)
+    before = os.getcwd()
+    os.chdir(folder)
+    os.environ["UNNOISE_CACHE"] = str(folder / "cache")
+    for name in ("ar", "mdlm"):
+        assert main(shlex.split(f"train {name} --data text.txt --out runs/{name} --steps 5 {SMALL} --json")) == 0
+    os.chdir(before)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _there(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("UNNOISE_CACHE", str(home / "cache"))
+
+
+def run(line: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    try:
+        code = main(shlex.split(line))
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_training_leaves_a_model_a_log_and_a_picture(home: Path) -> None:
+    names = {path.name for path in (home / "runs" / "mdlm").iterdir()}
+    assert {"config.json", "model.safetensors", "training.safetensors", "log.jsonl"} <= names
+    pytest.importorskip("matplotlib")
+    assert (home / "runs" / "mdlm" / "curve.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize(
+    ("line", "keys"),
+    [
+        ("generate --steps 4 --json", {"texts", "seed", "method"}),
+        ("generate --model runs/ar --json --length 9", {"texts", "seed", "method"}),
+        ("infill 'the [MASK][MASK] sat' --steps 4 --json", {"texts", "seed", "method"}),
+        ("complete --prefix the --suffix hat --length 12 --steps 4 --json", {"texts", "seed", "method"}),
+        ("score 'the cat' --json", {"bits_per_char", "stderr", "exact", "nats", "windows", "characters"}),
+        (
+            "score text.txt --samples 2 --model runs/ar --json",
+            {"bits_per_char", "stderr", "exact", "nats", "windows", "characters"},
+        ),
+        ("eval --data text.txt --json", {"bits_per_char", "stderr", "exact", "windows", "method", "nats"}),
+        ("info --json", {"method", "codec", "network", "format", "notes", "parameters"}),
+        ("ls --json", {"methods", "models"}),
+        ("train mdlm --data text.txt --out runs/mdlm --resume --steps 5 --json", {"out", "steps", "bits", "finished"}),
+    ],
+)
+def test_json(line: str, keys: set[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(line, capsys)
+    assert code == 0
+    assert keys <= json.loads(out).keys()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("generate --steps 4", "--- 2"),
+        ("generate --steps 4 --watch --num-samples 1", "t = 1.00"),
+        ("infill 'the [MASK] sat' --num-samples 1", "the"),
+        ("score 'the cat'", "bits per character (upper bound"),
+        ("score 'the cat sat on the mat' --model runs/ar", "scored in 2 windows"),
+        ("score 'the cat' --model runs/ar", "(exact"),
+        ("eval --data text.txt --windows 3 --split valid", "3 windows of 16"),
+        ("info", "1 layers × 16"),
+        ("ls", "mdlm"),
+        ("train --help", "Example: unnoise train mdlm"),
+        ("--help", "generate"),
+    ],
+)
+def test_words_for_people(line: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(line, capsys)
+    assert code == 0 and words in out
+
+
+def test_the_same_seed_writes_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = [run(f"generate --steps 4 --seed {seed} --json", capsys)[1] for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_the_replay_page(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run("generate --steps 4 --replay replay.html --num-samples 1 --json", capsys)
+    assert code == 0 and "replay.html" in err
+    page = (home / "replay.html").read_text()
+    assert "<script>" in page and "http://" not in page and "https://" not in page
+    data = json.loads(re.search(r"const data=(\[.*?\]),at=", page).group(1))  # pyright: ignore[reportOptionalMemberAccess]
+    assert data[0]["t"] == 1 and data[-1]["t"] == 0 and "·" not in data[-1]["x"]
+
+
+MISTAKES = {
+    "train mdml --data text.txt --steps 1": "unknown method 'mdml': use one of",
+    "train mdlm --data nowhere --steps 1": "no corpus 'nowhere'",
+    "train mdlm --data text.txt --steps 0": "steps must be ≥ 1",
+    "train mdlm --data text.txt --steps 1 --minutes 1": "either steps or minutes",
+    "train mdlm --data text.txt --steps 1 --size huge": "unknown size 'huge'",
+    "train mdlm --data text.txt --steps 1 --codec morse": "unknown codec 'morse'",
+    "train mdlm --data text.txt --steps 1 --length 100000": "fewer than the model's length",
+    "train mdlm --data text.txt --steps 1 --out text.txt": "--out text.txt is a file",
+    "train mdlm --data text.txt --steps 1 --out runs/mdlm": "add --resume to go on with it",
+    "train ar --data text.txt --steps 1 --out runs/mdlm --resume": "holds a run of mdlm, not of ar",
+    "train mdlm --data text.txt --steps 1 --loss fancy": "--loss must be quick or paper",
+    "train mdlm --data text.txt --steps 1 --device abacus": "the device 'abacus' cannot be used here",
+    "train mdlm --data text.txt --steps 1 --heads 3": "even multiple of its heads",
+    "train": "required",
+    "generate --model nowhere": "there is no model in nowhere",
+    "generate --sampler magic": "unknown sampler 'magic'",
+    "generate --steps 0": "steps must be a whole number",
+    "generate --num-samples 0": "number of samples must be ≥ 1",
+    "generate --length 99": "1 to 16 tokens",
+    "generate --steps many": "many",
+    "infill 'no blanks'": "mark each blank token with [MASK]",
+    "complete --prefix 'much too long a prefix for this' --length 10": "nothing is left to write",
+    "score ''": "no text to score",
+    "score abc --samples 1": "at least 2 samples",
+    "eval --data text.txt --split dev": "has no dev split",
+    "info --model text.txt": "there is no model in text.txt",
+    "ls --loud": "--loud",
+    "demo --minutes -1": "minutes must be > 0",
+    "fly": "fly",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_one_sentence_and_exit_code_2(line: str, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(str(path) for path in home.rglob("*") if "cache" not in path.parts)
+    code, out, err = run(line, capsys)
+    assert code == 2
+    assert MISTAKES[line] in err or MISTAKES[line] in out
+    assert "Traceback" not in err
+    assert before == sorted(str(path) for path in home.rglob("*") if "cache" not in path.parts)
+
+
+def test_without_any_model_it_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run("generate", capsys)
+    assert code == 2 and "unnoise train mdlm" in err
+
+
+def test_control_c_saves_and_says_how_to_go_on(home: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "unnoise",
+        *shlex.split(f"train mdlm --data text.txt --out runs/stopped --steps 5000 {SMALL}"),
+    ]
+    process = subprocess.Popen(command, cwd=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    log = home / "runs" / "stopped" / "log.jsonl"
+    for _ in range(600):
+        if log.exists() and log.read_text().count("\n") > 5:
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "--resume" in out and "Traceback" not in err
+    assert (home / "runs" / "stopped" / "training.safetensors").exists()
+
+
+def test_help_answers_within_a_second() -> None:
+    def seconds() -> float:
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "unnoise", "--help"], check=True, stdout=subprocess.DEVNULL)
+        return time.perf_counter() - start
+
+    assert min(seconds() for _ in range(3)) < 1.0
+
+
+def documented_commands() -> list[str]:
+    """Every `unnoise …` line in README, docs and docstrings of commands."""
+    found = set()
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        for line in path.read_text().splitlines():
+            stripped = line.strip().removeprefix("$ ")
+            if stripped.startswith("unnoise "):
+                found.add(stripped.split("  #")[0].strip())
+    found |= set(re.findall(r"Example: (unnoise .*)", (ROOT / "src" / "unnoise" / "cli.py").read_text()))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("line", documented_commands())
+def test_every_documented_command_parses(line: str) -> None:
+    import tyro
+    from tyro.conf import FlagCreatePairsOff, OmitSubcommandPrefixes
+
+    from unnoise.cli import Command
+
+    tyro.cli(Command, args=shlex.split(line)[1:], config=(OmitSubcommandPrefixes, FlagCreatePairsOff))  # pyright: ignore
