@@ -2,9 +2,9 @@
 
     python benchmarks/text8.py path/to/text8 --minutes 5
 
-The plain twin is what one would write after reading the papers: 4 layers × 128 with attention, batch 16 × 256, float32 Muon, the
-bound (or next-token cross-entropy) as the loss. Everything about it is in this file. Both are measured on the test split by the
-same bound: masks k uniform in 1…L, weight L/k.
+The plain twin is what one would write after reading the papers: 4 layers × 128 with attention, batch 16 × 256, float32
+Muon, the bound (or next-token cross-entropy) as the loss; everything about it is in this file. Both are measured on the test
+split by the same bound: the number of masks k uniform in 1…L, weight L/k.
 """
 
 import argparse

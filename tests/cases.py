@@ -22,6 +22,7 @@ SCHEDULES = {
     "polynomial": lambda: Polynomial(1.7),
     "cosine": Cosine,
     "log-linear": lambda: LogLinear(1e-3),
+    "unfinished": lambda: LogLinear(0.1),
     "geometric": lambda: Geometric(1e-4, 15.0),
     "cosine-table": lambda: CosineTable(50),
 }
@@ -72,8 +73,13 @@ PROCESSES = {
     "lopsided plug-in": (lambda vocab, schedule: Markov(lopsided(vocab), schedule, reverse="plug-in"), ["leave-one-out"]),
 }
 
+# "unfinished" leaves so much signal at t = 1 that the exact prediction's bound is above the entropy: for estimators only
 COMBINATIONS = [
-    (process, schedule, kind) for process, (_, kinds) in PROCESSES.items() for schedule in SCHEDULES for kind in kinds
+    (process, schedule, kind)
+    for process, (_, kinds) in PROCESSES.items()
+    for schedule in SCHEDULES
+    if schedule != "unfinished"
+    for kind in kinds
 ]
 COMBINATIONS += [("masked", "per-token", "mean"), ("masked", "per-token", "score")]
 

@@ -13,6 +13,7 @@ from unnoise import (
     EulerLeaping,
     FirstHitting,
     Hybrid,
+    LeaveOneOut,
     Linear,
     LogLinear,
     Markov,
@@ -49,6 +50,12 @@ class Negative(Linear):
         return 1 - 2 * t
 
 
+class Learned(Linear):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(()))
+
+
 def draw(**changes: object) -> Tensor:
     arguments: dict = {"batch": 2, "length": 3, "sampler": Ancestral(4), "seed": 0} | changes
     denoiser = arguments.pop("denoiser", mean)
@@ -72,6 +79,19 @@ MISTAKES = {
     "no steps": (lambda: Ancestral(0), r"steps must be a whole number ≥ 1, found 0"),
     "negative steps": (lambda: EulerLeaping(-3), r"found -3"),
     "half a step": (lambda: TweedieLeaping(2.5), r"found 2.5"),  # pyright: ignore[reportArgumentType]
+    "a step that is no number": (lambda: Elbo(MASKED, steps=True), r"whole number of steps"),
+    "a vocabulary that is no number": (lambda: Masked(4.0, Linear()), r"found vocab = 4.0"),  # pyright: ignore[reportArgumentType]
+    "tokens in a list": (lambda: Elbo(MASKED)(mean, [[0]]), r"found list"),  # pyright: ignore[reportArgumentType]
+    "a bare time": (lambda: MASKED.corrupt(X, 0.5), r"found float"),  # pyright: ignore[reportArgumentType]
+    "given in a list": (lambda: draw(given=[[0]]), r"found list"),
+    "a sampler's name": (lambda: draw(sampler="ancestral"), r"found 'ancestral'"),
+    "leaving out a process": (lambda: LeaveOneOut(MASKED), r"needs an objective"),  # pyright: ignore[reportArgumentType]
+    "whole log-probabilities": (
+        lambda: draw(denoiser=lambda x_t, t, where=None: MeanPrediction(torch.zeros(*x_t.shape, 4, dtype=torch.long))),
+        r"floating-point numbers",
+    ),
+    "a generator of NaN": (lambda: Markov(torch.full((2, 2), torch.nan), Linear()), r"finite numbers"),
+    "a learned schedule and uniform noise": (lambda: Uniform(4, Learned()), r"needs a fixed schedule"),
     "an unknown grid": (lambda: Ancestral(4, "linear"), r'"uniform" or "cosine"'),  # pyright: ignore[reportArgumentType]
     "bound of no steps": (lambda: Elbo(MASKED, steps=0), r"steps ≥ 1, or None"),
     "steps and start": (lambda: Elbo(MASKED, steps=5, start=0.1), r"for continuous time"),

@@ -160,6 +160,16 @@ def test_times_are_stratified_and_integrate_to_one() -> None:
     assert abs(float(first.mean()) - 0.5) < 0.05 and float(first.std()) > 0.25
 
 
+def test_the_curriculum_goes_from_little_noise_to_all() -> None:
+    objective = CrossEntropy(Masked(3, Linear()), easy=0.3, ramp=0.5)
+    for progress, stop in ((0.0, 0.3), (0.25, 0.65), (0.5, 1.0), (1.0, 1.0)):
+        objective.advance(progress)
+        t, _ = objective.times(64, torch.device("cpu"), torch.Generator().manual_seed(0))
+        assert stop - 0.05 < float(t.max()) <= stop and float(t.min()) < 0.05
+    with pytest.raises(ValueError, match="curriculum"):
+        CrossEntropy(Masked(3, Linear()), easy=0.0)
+
+
 def test_the_global_generator_serves_when_none_is_given() -> None:
     process = Masked(3, Linear())
     denoiser = Random(TOY, process)
@@ -174,3 +184,79 @@ def test_the_global_generator_serves_when_none_is_given() -> None:
 def test_parameters_of_a_learned_schedule_belong_to_the_objective() -> None:
     process = build("masked", "per-token", 3)
     assert len(list(LeaveOneOut(Elbo(process)).parameters())) == 1
+
+
+def test_times_are_float64_and_reach_both_ends_in_everyday_precision() -> None:
+    torch.set_default_dtype(torch.float32)
+    elbo = Elbo(Masked(3, Linear()))
+    drawn = torch.cat([elbo.times(512, torch.device("cpu"), torch.Generator().manual_seed(s))[0] for s in range(40)])
+    assert drawn.dtype == torch.float64
+    assert float(drawn.min()) < 2e-3 and float(drawn.max()) > 0.998
+    assert abs(float(drawn.mean()) - 0.5) < 2e-3
+    assert len(torch.unique(drawn)) == len(drawn)  # float32 would collide
+    t, weight = Elbo(Masked(3, Linear()), steps=7).times(700, torch.device("cpu"), torch.Generator().manual_seed(0))
+    assert torch.equal(torch.bincount((t * 7).round().long())[1:], torch.full((7,), 100)) and (weight == 7).all()
+
+
+def test_the_entry_at_x_t_of_a_score_is_ignored() -> None:
+    from unnoise import ScorePrediction
+
+    for name in ("masked", "uniform", "banded", "lopsided"):
+        process = build(name, "linear", 3)
+        x_t = torch.tensor([0, 1, 2, 0]) if name != "masked" else torch.full((4,), 3)
+        x, t = torch.tensor([0, 2, 2, 1]), torch.full((4,), 0.4)
+        values = []
+        for own in (0.0, 5.0, torch.inf, -torch.inf, torch.nan):
+            raw = torch.randn(4, process.states, generator=torch.Generator().manual_seed(0))
+            raw = raw.scatter(-1, x_t[:, None], own).requires_grad_()
+            prediction = ScorePrediction(raw)
+            value = process.integrand(prediction, x, x_t, t) + process.kl(prediction, x, x_t, t / 2, t)
+            (gradient,) = torch.autograd.grad(value.sum(), raw)
+            values.append((value.detach(), gradient))
+        for value, gradient in values[1:]:
+            assert torch.allclose(value, values[0][0]), name
+            assert torch.allclose(gradient, values[0][1]), name
+
+
+def test_a_network_in_half_precision_still_gives_a_float32_bound() -> None:
+    from unnoise import MeanPrediction
+
+    process = Masked(3, Linear())
+
+    def half(x_t, t, where=None):
+        values = torch.log_softmax(torch.ones(*x_t.shape, 3, dtype=torch.bfloat16), -1)
+        return MeanPrediction(values if where is None else values[where])
+
+    nats = Elbo(process)(half, torch.zeros(64, 512, dtype=torch.long), torch.Generator().manual_seed(0))
+    assert nats.dtype == torch.float32
+    assert abs(float(nats.mean()) / 512 - 1.0986) < 0.05
+
+
+def test_impossible_tokens_have_gradients_too() -> None:
+    """Logits of −∞, as for a padded vocabulary."""
+    from unnoise import MeanPrediction
+
+    for reverse in ("marginal", "plug-in"):
+        process = Uniform(3, Linear(), reverse=reverse)
+        logits = torch.tensor([[0.1, 0.2, -torch.inf]]).requires_grad_()
+        x, x_t, t = torch.tensor([0]), torch.tensor([1]), torch.tensor([0.1])
+        for value in (
+            process.kl(MeanPrediction.from_logits(logits), x, x_t, torch.zeros(1), t),
+            process.kl(MeanPrediction.from_logits(logits), x, x_t, t / 2, t),
+            process.integrand(MeanPrediction.from_logits(logits), x, x_t, t),
+        ):
+            (gradient,) = torch.autograd.grad(value.sum(), logits, retain_graph=True)
+            assert torch.isfinite(value).all() and torch.isfinite(gradient).all()
+
+
+def test_an_untrained_score_network_has_a_small_bound_under_uniform_noise() -> None:
+    """The scaling keeps the ratios of an undecided network bounded as t → 0."""
+    process = Uniform(27, Linear())
+    x = torch.arange(27).expand(200, 27).contiguous()
+    from unnoise import ScorePrediction
+
+    def undecided(x_t, t, where=None):
+        return ScorePrediction(process.scaled_score(torch.zeros(*x_t.shape, 27), x_t, t[:, None].expand(x_t.shape)))
+
+    nats = Elbo(process)(undecided, x, torch.Generator().manual_seed(0)) / 27
+    assert abs(float(nats.mean()) - 3.2958) < 0.15

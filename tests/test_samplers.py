@@ -13,10 +13,12 @@ from unnoise import (
     EulerLeaping,
     FirstHitting,
     Linear,
+    Markov,
     Masked,
     MeanPrediction,
     Process,
     Sampler,
+    ScorePrediction,
     TweedieLeaping,
     chain,
     sample,
@@ -255,3 +257,78 @@ def test_the_asker_counts_and_remembers() -> None:
     x[1, 0] = 2
     asker(x, torch.zeros(2), where & (x == made.mask))
     assert asker.evaluations == 3
+
+
+def test_the_grids_and_where_leaping_begins() -> None:
+    import math
+
+    assert Ancestral(4).times() == [1.0, 0.75, 0.5, 0.25]
+    for t, i in zip(Ancestral(5, "cosine").times(), range(5), strict=True):
+        assert abs(t - math.cos(math.pi / 2 * i / 5)) < 1e-12
+    for schedule in ("linear", "cosine", "geometric"):
+        made = build("masked", schedule, 3)
+        begin = torch.tensor([TweedieLeaping(4).begin(made)])
+        assert begin < 1
+        assert torch.allclose(made.schedule.alpha(begin), torch.tensor([1e-5]), rtol=0.2)
+
+
+def test_a_step_reveals_the_right_share_of_masks() -> None:
+    """After a step from t to s a mask stays with probability (1 − α_s)/(1 − α_t)."""
+    for schedule in ("linear", "cosine", "polynomial"):
+        made = build("masked", schedule, 3)
+        x = torch.full((400, 100), made.mask)
+        s, t = torch.full((400,), 0.3), torch.full((400,), 0.8)
+
+        def predict(x, t, where):
+            return MeanPrediction.from_logits(torch.zeros(int(where.sum()), 3))
+
+        after = made.step(predict, x, s, t, torch.ones_like(x, dtype=torch.bool), torch.Generator().manual_seed(0))
+        share = float((after == made.mask).double().mean())
+        assert abs(share - float(made.schedule.noise(s[:1]) / made.schedule.noise(t[:1]))) < 0.01
+
+
+def test_top_p_reaches_the_draw() -> None:
+    made = Masked(4, Linear())
+
+    def denoiser(x_t, t, where=None):
+        return MeanPrediction(torch.tensor([0.5, 0.3, 0.15, 0.05]).log().expand(*x_t.shape, 4))
+
+    for sampler in (Ancestral(5, top_p=0.7), FirstHitting(top_p=0.7), TweedieLeaping(5, top_p=0.7)):
+        assert int(sample(made, denoiser, batch=50, length=20, sampler=sampler).max()) == 1
+
+
+def test_a_prediction_that_is_not_a_number_is_refused() -> None:
+    for process in (Masked(4, Linear()), build("uniform", "linear", 4)):
+        for sampler in (Ancestral(3), TweedieLeaping(3)):
+            with pytest.raises(ValueError, match="cannot draw from a prediction with NaN"):
+                sample(
+                    process,
+                    lambda x, t, where=None: MeanPrediction(torch.full((*x.shape, 4), torch.nan)),
+                    batch=1,
+                    length=2,
+                    sampler=sampler,
+                )
+
+
+def test_everything_given_is_a_chain_too() -> None:
+    made = Masked(4, Linear())
+    known = torch.tensor([[1, 2, 3]])
+    for sampler in (Ancestral(3), FirstHitting()):
+        frames = list(chain(made, Random(TOYS["K=4 L=3"], made), batch=1, length=3, sampler=sampler, given=known))
+        assert frames[-1].t == 0 and torch.equal(frames[-1].x, known)
+
+
+def test_leaping_with_a_wide_band_and_a_score() -> None:
+    """Modes that have decayed beyond recovery are left out instead of dividing by zero."""
+    made = Markov.banded(64, Linear(), width=2.0)
+    lopsided_process = build("lopsided", "linear", 4)
+    for process in (made, lopsided_process):
+
+        def denoiser(x_t, t, where=None, process=process):
+            at = t[:, None].expand(x_t.shape)
+            mean = torch.log_softmax(torch.zeros(*x_t.shape, process.vocab), -1)
+            return ScorePrediction(process.mean_ratios(mean, x_t, at))
+
+        for sampler in (TweedieLeaping(8), EulerLeaping(8)):
+            drawn = sample(process, denoiser, batch=2, length=5, sampler=sampler)
+            assert int(drawn.max()) < process.vocab and int(drawn.min()) >= 0

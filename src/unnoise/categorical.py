@@ -15,6 +15,8 @@ def draw(probs: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """
     cumulative = probs.double().cumsum(-1)
     total = cumulative[..., -1:].contiguous()
+    if not bool((torch.isfinite(total) & (total > 0)).all()):
+        raise ValueError("cannot draw from a prediction with NaN, infinite or no probability at all")
     u = uniform(probs.shape[:-1], probs.device, generator)[..., None]
     index = torch.searchsorted(cumulative, u * total, right=True)
     # u·total may round up to total: take the last index with positive weight, not one with none

@@ -28,7 +28,11 @@ def ask(denoiser: Denoiser, process: Process, x_t: Tensor, t: Tensor, where: Ten
     prediction = denoiser(x_t, t.clamp_max(LATEST).to(torch.get_default_dtype()), None if everywhere else where)
     if not isinstance(prediction, Prediction):
         raise ValueError(f"a denoiser must return a MeanPrediction or a ScorePrediction, found {type(prediction).__name__}")
+    if prediction.values.dtype in (torch.float16, torch.bfloat16):  # a network may compute in these; a bound may not
+        prediction = prediction.replace(prediction.values.float())
     values, width, n = prediction.values, prediction.width(process), int(where.sum())
+    if not values.is_floating_point():
+        raise ValueError(f"a prediction must hold floating-point numbers, found {values.dtype}")
     full = (*x_t.shape, width)
     if values.shape == full:
         return prediction.replace(values.flatten(0, 1) if everywhere else values[where])

@@ -52,6 +52,10 @@ def _from_start(process: Process) -> Elbo:
     return Elbo(process, start=GENMD4_START)
 
 
+def _quick(process: Process) -> CrossEntropy:
+    return CrossEntropy(process, easy=0.3)
+
+
 def _cosine_ancestral(steps: int) -> Ancestral:
     return Ancestral(steps, grid="cosine")
 
@@ -109,7 +113,7 @@ _TABLE = {
             Elbo,
             Ancestral,
             time_free=True,
-            quick=CrossEntropy,
+            quick=_quick,
         ),
         Method(
             "md4",
@@ -120,7 +124,7 @@ _TABLE = {
             Elbo,
             Elbo,
             _cosine_ancestral,
-            quick=CrossEntropy,
+            quick=_quick,
         ),
         Method(
             "genmd4",

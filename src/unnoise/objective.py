@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from unnoise.categorical import uniform
 from unnoise.denoiser import Denoiser, ask
 from unnoise.prediction import Prediction
-from unnoise.process.base import LATEST, Process, bregman, gather
+from unnoise.process.base import LATEST, Process, bregman, gather, without_own
 from unnoise.process.masked import Masked
 
 CLOSING_SHARE = 1 / 16  # in training the closing term is asked in so many of the batches, at random, and weighted back
@@ -27,6 +27,10 @@ class Objective(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, denoiser: Denoiser, x: Tensor, generator: torch.Generator | None = None) -> Tensor: ...
+
+    def advance(self, progress: float) -> None:
+        """Be told how much of the training is done, 0 to 1; a curriculum uses it, a bound does not."""
+        return
 
 
 def one_draw(process: Process, value: Value, x: Tensor, t: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -82,7 +86,7 @@ class Denoising(Objective):
     def _strata(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
         """(u + b/B) mod 1, in random order so that no row of the batch is always early: [B]."""
         order = torch.randperm(batch, generator=generator, device=device)
-        return (uniform((), device, generator) + order / batch) % 1
+        return (uniform((), device, generator) + order.double() / batch) % 1
 
     def at(self, denoiser: Denoiser, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         """Σ_positions term at one noised text: x, x_t [B, L], t [B] → [B]."""
@@ -132,8 +136,8 @@ class Elbo(Denoising):
         network_free: bool = False,
     ):
         super().__init__(process, start, power)
-        if steps is not None and steps < 1:
-            raise ValueError(f"a bound needs steps ≥ 1, or None for continuous time, found {steps}")
+        if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
+            raise ValueError(f"a bound needs a whole number of steps ≥ 1, or None for continuous time, found {steps}")
         if steps is not None and (start != 0 or power != 1):
             raise ValueError("start and power are for continuous time; a bound with steps visits i = 1…T uniformly")
         if network_free and not isinstance(process, Masked):
@@ -157,7 +161,7 @@ class Elbo(Denoising):
     ) -> Tensor:
         nats = self.process.noise_kl(x).sum(-1)
         if self.process.closing > 0:
-            share = CLOSING_SHARE if torch.is_grad_enabled() else 1.0
+            share = max(CLOSING_SHARE, min(1.0, 4 * self.process.closing)) if torch.is_grad_enabled() else 1.0
             if float(uniform((), x.device, generator)) < share:
                 closing = self.closing(denoiser, x) / share
                 nats = nats.to(closing.dtype) + closing
@@ -205,7 +209,24 @@ class Hybrid(Elbo):
 
 
 class CrossEntropy(Denoising):
-    """E_t Σ_positions −log p(x_0 | x_t), every noised position weighted equally. Not a bound."""
+    """E_t Σ_positions −log p(x_0 | x_t), every noised position weighted equally. Not a bound.
+
+    easy: a curriculum for training. t is drawn from [start, stop], where stop rises from `easy` to 1 over the first `ramp` of
+    the run: texts with little noise are learned first. With easy = 1, the default, t is drawn from [start, 1] throughout.
+    """
+
+    def __init__(self, process: Process, start: float = 0.0, power: float = 1.0, easy: float = 1.0, ramp: float = 0.6):
+        super().__init__(process, start, power)
+        if not start < easy <= 1 or not 0 < ramp <= 1:
+            raise ValueError(f"a curriculum needs start < easy ≤ 1 and 0 < ramp ≤ 1, found easy = {easy}, ramp = {ramp}")
+        self.easy, self.ramp, self.stop = easy, ramp, 1.0
+
+    def advance(self, progress: float) -> None:
+        self.stop = min(1.0, self.easy + (1 - self.easy) * progress / self.ramp)
+
+    def times(self, batch: int, device: torch.device, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        t, weight = super().times(batch, device, generator)
+        return self.start + (t - self.start) * (self.stop - self.start) / (1 - self.start), weight
 
     def term(self, prediction: Prediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         return surprise(self.process, prediction, x, x_t, t)
@@ -219,7 +240,7 @@ class _Score(Denoising):
         """Elementwise, ≥ 0, zero at s = r."""
 
     def term(self, prediction: Prediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        log_s = prediction.ratios(self.process, x_t, t)
+        log_s = without_own(prediction.ratios(self.process, x_t, t), x_t)
         distance = self.distance(log_s, self.process.true_ratios(x, x_t, t).to(log_s.dtype))
         possible = self.process.rates_into(x_t, t) > 0
         return torch.where(possible, distance, torch.zeros_like(distance)).sum(-1)
@@ -253,6 +274,8 @@ class LeaveOneOut(Objective):
 
     def __init__(self, objective: Denoising):
         super().__init__()
+        if not isinstance(objective, Denoising):
+            raise ValueError(f"LeaveOneOut needs an objective such as Elbo(process), found {type(objective).__name__}")
         self.objective = objective
 
     def forward(self, denoiser: Denoiser, x: Tensor, generator: torch.Generator | None = None) -> Tensor:

@@ -64,7 +64,8 @@ class Schedule(nn.Module, ABC):
     def check(self) -> None:
         """Raise ValueError unless α decreases from at most 1 to at least 0."""
         with torch.no_grad():
-            t = torch.linspace(0, 1, 129, dtype=torch.float64)
+            device = next((weight.device for weight in self.parameters()), None)
+            t = torch.linspace(0, 1, 129, dtype=torch.float64, device=device)
             alpha = self.alpha(t)
             flat = alpha.reshape(len(t), -1)
             if not torch.isfinite(flat).all() or flat.max() > 1 + 1e-9 or flat.min() < -1e-9:
@@ -192,7 +193,7 @@ class CosineTable(Schedule):
 
     def __init__(self, steps: int = 1000, s: float = 0.008):
         super().__init__()
-        if steps < 1:
+        if not isinstance(steps, int) or steps < 1:
             raise ValueError(f"CosineTable needs at least one step, found {steps}")
         if s < 0:
             raise ValueError(f"CosineTable needs an offset s ≥ 0, found {s}")
@@ -229,8 +230,8 @@ class PerToken(Schedule):
         super().__init__()
         if vocab < 1:
             raise ValueError(f"PerToken needs a vocabulary of at least one token, found {vocab}")
-        if not w > 0:
-            raise ValueError(f"PerToken needs an exponent w > 0, found {w}")
+        if not 0 < w < 100:
+            raise ValueError(f"PerToken needs an exponent w > 0 and below 100, found {w}")
         self.vocab = vocab
         self.theta = nn.Parameter(torch.full((vocab,), math.log(math.expm1(w))))
 

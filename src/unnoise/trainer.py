@@ -140,7 +140,9 @@ class Run:
         options = self.options
         self.model.network.train()
         self.optimizer.zero_grad(set_to_none=True)
-        self.optimizer.rate = options.rate(options.progress(self.done, self.seconds))
+        progress = options.progress(self.done, self.seconds)
+        self.optimizer.rate = options.rate(progress)
+        self.objective.advance(progress)
         total = 0.0
         for part in range(options.accumulate):
             x = batch(self.train_tokens, options.batch, self.model.length, options.seed, self.done * options.accumulate + part)

@@ -22,6 +22,7 @@ from unnoise.prediction import Prediction
 from unnoise.schedule import Schedule
 
 LATEST = 1 - 1e-6  # no denoiser is asked at t = 1 itself: a score is ∞·0 there
+FORGOTTEN = 1e-9  # a mode of the noise that has decayed this far cannot be recovered from ratios, and is left out
 Reverse = Literal["marginal", "plug-in"]
 Predict = Callable[[Tensor, Tensor, Tensor], Prediction]
 
@@ -31,16 +32,24 @@ def gather(values: Tensor, index: Tensor) -> Tensor:
     return values.gather(-1, index[..., None])[..., 0]
 
 
+def without_own(log_ratios: Tensor, x_t: Tensor) -> Tensor:
+    """log ratios with the entry at x_t, which means nothing and may be anything, set to log 1: [*P, S] → [*P, S]."""
+    return log_ratios.scatter(-1, x_t[..., None], 0.0)
+
+
 def safe_log(values: Tensor) -> Tensor:
     """log max(values, 1e-30): the logarithm of a probability that may be zero, with a gradient that is finite there."""
     return values.clamp_min(1e-30).log()
 
 
 def bregman(log_s: Tensor, r: Tensor) -> Tensor:
-    """s − r + r log(r/s) ≥ 0, zero only at s = r; r may be zero. Elementwise."""
+    """s − r + r log(r/s) ≥ 0, zero only at s = r; r may be zero. Elementwise.
+
+    As r·(e^z − 1 − z) with z = log s − log r, which loses no digits where s is near r.
+    """
     positive = r > 0
-    log_r = torch.where(positive, r, torch.ones_like(r)).log()
-    return log_s.exp() - r + torch.where(positive, r * (log_r - log_s), torch.zeros_like(r))
+    z = torch.where(positive, log_s - torch.where(positive, r, torch.ones_like(r)).log(), torch.zeros_like(r))
+    return torch.where(positive, r * (torch.expm1(z) - z), log_s.exp())
 
 
 class Process(nn.Module, ABC):
@@ -56,7 +65,7 @@ class Process(nn.Module, ABC):
 
     def __init__(self, vocab: int, states: int, schedule: Schedule, reverse: Reverse = "marginal"):
         super().__init__()
-        if vocab < 1:
+        if isinstance(vocab, bool) or not isinstance(vocab, int) or vocab < 1:
             raise ValueError(f"a process needs a vocabulary of at least one token, found vocab = {vocab}")
         if not isinstance(schedule, Schedule):
             raise ValueError(f"a process needs a Schedule such as Linear(), found {type(schedule).__name__}")
@@ -84,7 +93,7 @@ class Process(nn.Module, ABC):
 
     @abstractmethod
     def stationary(self) -> Tensor:
-        """π, the distribution of pure noise: [S], float64."""
+        """π, the distribution of pure noise: [S], float64, on this process's device."""
 
     # ---- three primitives; closed forms live here -------------------------------------------------------------------
 
@@ -100,8 +109,8 @@ class Process(nn.Module, ABC):
 
     def unpush(self, ratios: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
         """The vector v with v·T_{s→t} = ratios, exp(−ΔσQ)s in SEDD's Tweedie formula: [*P, S] → [*P, S]."""
-        matrix = self.transition(s, t).to(ratios.dtype)
-        return torch.linalg.solve(matrix.transpose(-1, -2), ratios[..., None])[..., 0]
+        inverse = torch.linalg.pinv(self.transition(s, t).double(), rtol=FORGOTTEN)
+        return (ratios.double()[..., None, :] @ inverse)[..., 0, :].to(ratios.dtype)
 
     def rates_into(self, x_t: Tensor, t: Tensor) -> Tensor:
         """R_t(y → x_t) for every y ≠ x_t, zero at y = x_t: [*P] → [*P, S]."""
@@ -184,8 +193,7 @@ class Process(nn.Module, ABC):
         step is valid in a bound, and a zero would make it infinite.
         """
         t = t.clamp_max(LATEST)
-        own = one_hot(x_t, self.states).bool()
-        ratios = torch.where(own, torch.ones_like(log_ratios), log_ratios.exp())
+        ratios = without_own(log_ratios, x_t).exp()
         likelihood = self.column(x_t, s, t).to(ratios.dtype)
         joint = (self.unpush(ratios, s, t) * likelihood).clamp_min(0)
         if s is None:
@@ -215,7 +223,7 @@ class Process(nn.Module, ABC):
 
         Σ_{y≠x_t} R_t(y → x_t)·[ s_y − r_y + r_y log(r_y/s_y) ].
         """
-        log_s = prediction.ratios(self, x_t, t)
+        log_s = without_own(prediction.ratios(self, x_t, t), x_t)
         rates = self.rates_into(x_t, t).to(log_s.dtype)
         terms = bregman(log_s, self.true_ratios(x, x_t, t).to(log_s.dtype))
         return torch.where(rates > 0, rates * terms, torch.zeros_like(terms)).sum(-1)
@@ -271,6 +279,8 @@ class Process(nn.Module, ABC):
 
     def check_tokens(self, x: Tensor) -> None:
         """Raise ValueError unless x is [B, L] long with tokens 0…K−1."""
+        if not isinstance(x, Tensor):
+            raise ValueError(f"tokens must be a long tensor of shape [B, L], found {type(x).__name__}")
         if x.dim() != 2 or x.dtype != torch.long:
             raise ValueError(f"tokens must be a long tensor of shape [B, L], found {x.dtype} {list(x.shape)}")
         if x.numel() and (int(x.min()) < 0 or int(x.max()) >= self.vocab):
@@ -281,6 +291,8 @@ class Process(nn.Module, ABC):
 
     def check_times(self, t: Tensor, x: Tensor) -> Tensor:
         """t as float64 [B], or ValueError unless it is [B] with values in [0, 1]."""
+        if not isinstance(t, Tensor):
+            raise ValueError(f"times must be a float tensor of shape {[x.shape[0]]}, found {type(t).__name__}")
         if t.shape != x.shape[:1] or not t.is_floating_point():
             raise ValueError(
                 f"times must be a float tensor of shape {[x.shape[0]]}, one for each sequence, found {t.dtype} {list(t.shape)}"

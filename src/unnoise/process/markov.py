@@ -8,7 +8,7 @@ exp(Δσ̄ λ) = α_{t|s}^{−λ} stays exact at α = 0. Otherwise the matrix ex
 import torch
 from torch import Tensor
 
-from unnoise.process.base import Process, Reverse
+from unnoise.process.base import FORGOTTEN, Process, Reverse
 from unnoise.schedule import PerToken, Schedule
 
 FLOOR = 1e-14  # a transition probability below this is rounding error of the decomposition
@@ -29,10 +29,12 @@ class Markov(Process):
     def __init__(self, generator: Tensor, schedule: Schedule, reverse: Reverse = "marginal"):
         if isinstance(schedule, PerToken):
             raise ValueError("Markov needs one schedule for all tokens; PerToken is for Masked")
-        q = torch.as_tensor(generator, dtype=torch.float64)
+        q = torch.as_tensor(generator, dtype=torch.float64, device="cpu")
         if q.dim() != 2 or q.shape[0] != q.shape[1]:
             raise ValueError(f"a generator must be a square matrix [K, K], found {list(q.shape)}")
         scale = max(float(q.abs().max()), 1e-300)
+        if not torch.isfinite(q).all():
+            raise ValueError("a generator's rates must be finite numbers")
         if float((q - torch.diag(q.diag())).min()) < 0:
             raise ValueError("a generator's off-diagonal rates must be ≥ 0, found a negative one")
         if float(q.sum(-1).abs().max()) > 1e-6 * scale:
@@ -77,7 +79,8 @@ class Markov(Process):
         vocab = len(embeddings)
         if not 1 <= neighbours < vocab:
             raise ValueError(f"neighbours must lie in 1…{vocab - 1}, found {neighbours}")
-        distance = torch.cdist(embeddings.double(), embeddings.double()).fill_diagonal_(torch.inf)
+        points = embeddings.detach().double().cpu()
+        distance = torch.cdist(points, points).fill_diagonal_(torch.inf)
         near = torch.zeros(vocab, vocab, dtype=torch.float64)
         near.scatter_(1, distance.topk(neighbours, largest=False).indices, 1.0)
         return Markov(_generator(near + near.T), schedule, reverse)
@@ -122,7 +125,8 @@ class Markov(Process):
         if not self.spectral:
             return super().unpush(ratios, s, t)
         modes = self._ratio(s, t).double()[..., None] ** self.powers
-        return ((ratios.double() @ self.left / modes) @ self.right).to(ratios.dtype)
+        inverse = torch.where(modes > FORGOTTEN, 1 / modes, torch.zeros_like(modes))
+        return ((ratios.double() @ self.left * inverse) @ self.right).to(ratios.dtype)
 
     def rates_into(self, x_t: Tensor, t: Tensor) -> Tensor:
         column = self.generator.T[x_t].scatter(-1, x_t[..., None], 0.0)

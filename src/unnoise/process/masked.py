@@ -71,7 +71,7 @@ class Masked(Process):
         return pad(rows, (0, 0, 0, 1))
 
     def stationary(self) -> Tensor:
-        return one_hot(torch.tensor(self.mask), self.states).double()
+        return one_hot(torch.tensor(self.mask, device=self.device), self.states).double()
 
     # ---- primitives -------------------------------------------------------------------------------------------------
 
@@ -100,8 +100,7 @@ class Masked(Process):
         return x_t == self.mask
 
     def prior(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
-        device = generator.device if generator is not None else None
-        return torch.full(shape, self.mask, device=device)
+        return torch.full(shape, self.mask, device=self.device)
 
     def _corrupt(self, x: Tensor, t: Tensor, generator: torch.Generator | None) -> Tensor:
         with torch.no_grad():
@@ -196,7 +195,7 @@ class Masked(Process):
     def closing(self) -> float:
         """α(1)."""
         with torch.no_grad():
-            return float(self.schedule.alpha(torch.ones((), dtype=torch.float64)).max())
+            return float(self.schedule.alpha(torch.ones((), dtype=torch.float64, device=self.device)).max())
 
     def reconstruction(self, x: Tensor, t: Tensor) -> Tensor:
         """E −log p(x_0 | x_t) without a network, p(x_0 = i | mask) ∝ 1 − α_i(t) (GenMD4's choice): [*P].

@@ -16,22 +16,23 @@ from unnoise.schedule import PerToken, Schedule
 
 
 class _RelativeBregman(torch.autograd.Function):
-    """Σ_y φ(log s_y − log r) with φ(z) = e^z − 1 − z ≥ 0: log_s [*P, K], log_r [*P] → [*P].
+    """Σ_{y≠x_t} φ(log s_y − log r) with φ(z) = e^z − 1 − z ≥ 0: log_s [*P, K], log_r and x_t [*P] → [*P]; log_r is a constant.
 
     Keeps log_s alone for the backward pass, so that a vocabulary of 50,000 costs no more tensors of that size.
     """
 
     @staticmethod
-    def forward(ctx: torch.autograd.function.FunctionCtx, log_s: Tensor, log_r: Tensor) -> Tensor:
-        ctx.save_for_backward(log_s, log_r)
-        z = log_s - log_r[..., None]
+    def forward(ctx: torch.autograd.function.FunctionCtx, log_s: Tensor, log_r: Tensor, x_t: Tensor) -> Tensor:
+        ctx.save_for_backward(log_s, log_r, x_t)
+        z = (log_s - log_r[..., None]).scatter_(-1, x_t[..., None], 0.0)
         total = -z.sum(-1)
         return total + z.expm1_().sum(-1)
 
     @staticmethod
-    def backward(ctx: torch.autograd.function.FunctionCtx, *grads: Tensor) -> tuple[Tensor, None]:
-        log_s, log_r = ctx.saved_tensors  # pyright: ignore[reportAttributeAccessIssue]
-        return (log_s - log_r[..., None]).expm1_().mul_(grads[0][..., None]), None
+    def backward(ctx: torch.autograd.function.FunctionCtx, *grads: Tensor) -> tuple[Tensor, None, None]:
+        log_s, log_r, x_t = ctx.saved_tensors  # pyright: ignore[reportAttributeAccessIssue]
+        z = (log_s - log_r[..., None]).scatter_(-1, x_t[..., None], 0.0)
+        return z.expm1_().mul_(grads[0][..., None]), None, None
 
 
 class _Mix(torch.autograd.Function):
@@ -56,11 +57,17 @@ class _Mix(torch.autograd.Function):
 
 
 class Uniform(Process):
-    """Uniform noise over K tokens; `reverse` says how a mean is read (see Process)."""
+    """Uniform noise over K tokens; `reverse` says how a mean is read (see Process).
+
+    In continuous time the bound of a marginal mean is infinite unless μ puts everything on an intact token as t → 0, which
+    no network does by itself: train that reading with steps (D3PM), or use plug-in (UDLM).
+    """
 
     def __init__(self, vocab: int, schedule: Schedule, reverse: Reverse = "marginal"):
         if isinstance(schedule, PerToken):
             raise ValueError("Uniform needs one schedule for all tokens; PerToken is for Masked")
+        if any(weight.requires_grad for weight in schedule.parameters()):
+            raise ValueError("Uniform needs a fixed schedule: its closed forms do not differentiate the schedule")
         super().__init__(vocab, vocab, schedule, reverse)
 
     def _kept_and_lost(self, s: Tensor | None, t: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,7 +88,7 @@ class Uniform(Process):
         return self.schedule.rate(t)[..., None, None] * jump
 
     def stationary(self) -> Tensor:
-        return torch.full((self.vocab,), 1 / self.vocab, dtype=torch.float64)
+        return torch.full((self.vocab,), 1 / self.vocab, dtype=torch.float64, device=self.device)
 
     def push(self, weights: Tensor, t: Tensor) -> Tensor:
         kept, lost = (value[..., None].to(weights.dtype) for value in self._kept_and_lost(None, t))
@@ -103,8 +110,7 @@ class Uniform(Process):
     # ---- forward ----------------------------------------------------------------------------------------------------
 
     def prior(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
-        device = generator.device if generator is not None else None
-        return torch.randint(self.vocab, shape, generator=generator, device=device)
+        return torch.randint(self.vocab, shape, generator=generator, device=self.device)
 
     def _corrupt(self, x: Tensor, t: Tensor, generator: torch.Generator | None) -> Tensor:
         changed = uniform(x.shape, x.device, generator) < self.schedule.noise(t)
@@ -139,14 +145,13 @@ class Uniform(Process):
         signal, noise = self.vocab * self.schedule.alpha(t), self.schedule.noise(t)
         own = gather(log_probs, x_t).double()
         if self.reverse == "plug-in":
-            logs: Tensor = _Mix.apply(log_probs, _column(signal.log(), log_probs), _column(noise.log(), log_probs))
-            return logs - gather(logs, x_t)[..., None]
+            return self._plug_in_ratios(log_probs, x_t, signal, noise)
         rest = ((noise - signal * torch.expm1(own)) / (noise + signal)).log()
         return _Mix.apply(log_probs, _column((signal / noise).log(), log_probs), _column(rest, log_probs))
 
     def mean_reverse(self, log_probs: Tensor, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
         """log p(x_s | x_t), p_y ∝ q(x_t | y)·[α_s w_y + (1−α_s)/K·Σw], w = μ or μ/q(x_t|·): [*P, K] → [*P, K]."""
-        log_w = log_probs
+        log_w = log_probs.clamp_min(-1e4)  # two −∞ would have no gradient at s = 0
         if self.reverse == "marginal":
             log_w = log_w - self.column(x_t, None, t).log().to(log_w.dtype)
         total = torch.logsumexp(log_w, -1, keepdim=True)
@@ -154,6 +159,18 @@ class Uniform(Process):
         spread = total + _column((noise / self.vocab).log(), log_w)
         pushed = torch.logaddexp(log_w + _column(alpha.log(), log_w), spread)
         return torch.log_softmax(pushed + self.column(x_t, s, t).log().to(pushed.dtype), -1)
+
+    def scaled_score(self, raw: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """The ratios of softmax(raw) in the plug-in reading, which stay bounded at an intact token as t → 0: [*P, K].
+
+        (In the marginal reading any mass off x_t grows as 1/t, and the bound of an untrained network diverges.)
+        """
+        signal, noise = self.vocab * self.schedule.alpha(t), self.schedule.noise(t)
+        return self._plug_in_ratios(torch.log_softmax(raw, -1), x_t, signal, noise)
+
+    def _plug_in_ratios(self, log_probs: Tensor, x_t: Tensor, signal: Tensor, noise: Tensor) -> Tensor:
+        mixed: Tensor = _Mix.apply(log_probs, _column(signal.log(), log_probs), _column(noise.log(), log_probs))
+        return mixed - gather(mixed, x_t)[..., None]
 
     # ---- bound ------------------------------------------------------------------------------------------------------
 
@@ -168,8 +185,7 @@ class Uniform(Process):
         log_rho = (noise / (noise + self.vocab * self.schedule.alpha(t))).log()
         intact = x_t == x
         log_r = torch.where(intact, log_rho, torch.zeros_like(log_rho)).to(log_s.dtype)
-        z_own = gather(log_s, x_t) - log_r
-        common = _RelativeBregman.apply(log_s, log_r) - (torch.expm1(z_own) - z_own)
+        common = _RelativeBregman.apply(log_s, log_r, x_t)
         at_x = gather(log_s, x)
         excess = torch.expm1(-log_rho)  # 1/ϱ − 1; in float64, since two nearly equal numbers are subtracted below
         constant = -(excess + 1) * log_rho - excess

@@ -188,7 +188,11 @@ def chain(
     for name, value in (("batch", batch), ("length", length)):
         if value < 1:
             raise ValueError(f"{name} must be ≥ 1, found {value}")
+    if not isinstance(sampler, Sampler):
+        raise ValueError(f"sampler must be one such as Ancestral(steps=64), found {sampler!r}")
     if given is not None:
+        if not isinstance(given, Tensor):
+            raise ValueError(f"given must be a long tensor of shape {[batch, length]}, found {type(given).__name__}")
         if given.shape != (batch, length) or given.dtype != torch.long:
             raise ValueError(
                 f"given must be a long tensor of shape {[batch, length]} with -1 where free, "

@@ -36,7 +36,7 @@ class FirstHitting(Sampler):
             masks = process.active(x) & free
             left = masks.sum(1)
             if not left.any():
-                return
+                break
             noise = noise * uniform((len(x),), x.device, generator) ** (1 / left.clamp_min(1))
             t = process.schedule.inverse(1 - noise)
             position = draw(torch.where(left[:, None] > 0, masks, torch.ones_like(masks)).double(), generator)
@@ -44,6 +44,7 @@ class FirstHitting(Sampler):
             prediction = asker(x, t, where)
             log_p = prediction.clean(process, x[where], t[where.any(1)])
             x = x.masked_scatter(where, draw(log_p.double().exp(), generator))
-            done = int(left.max()) == 1
             confidence = asker.confidence(x, confidence)
-            yield Frame(0.0 if done else float(t[left > 0].max()), x, confidence)
+            if int(left.max()) > 1:
+                yield Frame(float(t[left > 0].max()), x, confidence)
+        yield Frame(0.0, x, confidence)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from unnoise.categorical import draw
 from unnoise.prediction import Prediction
-from unnoise.process.base import LATEST, Process
+from unnoise.process.base import LATEST, Process, without_own
 from unnoise.sampler.base import Asker, GridSampler
 
 SIGNAL = 1e-5  # leaping begins at α⁻¹(1e-5): at t = 1 the ratios are 0 and the rates infinite
@@ -23,7 +23,7 @@ class Leaping(GridSampler):
         """log p(x_s = · | x_t): [*P] → [*P, S]."""
 
     def begin(self, process: Process) -> float:
-        signal = torch.full((process.vocab,), SIGNAL, dtype=torch.float64)
+        signal = torch.full((process.vocab,), SIGNAL, dtype=torch.float64, device=process.device)
         return min(float(process.schedule.inverse(signal).max()), LATEST)
 
     def step(self, asker: Asker, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: torch.Generator) -> Tensor:
@@ -49,7 +49,7 @@ class EulerLeaping(Leaping):
     """
 
     def log_leap(self, process: Process, prediction: Prediction, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
-        log_s = prediction.ratios(process, x_t, t)
+        log_s = without_own(prediction.ratios(process, x_t, t), x_t)
         rates = process.rates_into(x_t, t)
         jump = torch.where(rates > 0, (t - s)[..., None] * rates * log_s.exp(), torch.zeros_like(log_s))
         total = jump.sum(-1, keepdim=True)
@@ -61,8 +61,8 @@ class EulerLeaping(Leaping):
 class TweedieLeaping(Leaping):
     """p(x_s = y) ∝ (exp(−ΔσQ) s)_y · q(x_t | x_s = y): exact for one position (SEDD, theorem 4.2).
 
-    The same law as ancestral sampling when the ratios come from a mean.
+    From a mean it is the ancestral step: Tweedie's formula of a mean's ratios is that step.
     """
 
     def log_leap(self, process: Process, prediction: Prediction, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
-        return process.score_reverse(prediction.ratios(process, x_t, t), x_t, s, t)
+        return prediction.reverse(process, x_t, s, t)
