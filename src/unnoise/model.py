@@ -99,6 +99,7 @@ class Model:
                 heads=heads or default[2],
                 time=not entry.time_free,
                 causal=entry.denoiser.causal,
+                every=default[3],
             ),
         )
 

@@ -34,7 +34,7 @@ class Options:
 
     steps: int | None = None
     minutes: float | None = None
-    batch: int = 16
+    batch: int = 8
     accumulate: int = 1
     seed: int = 0
     matrix_lr: float = 0.02

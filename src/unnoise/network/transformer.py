@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-SIZES = {  # name → width, depth, heads; base is the papers' 12 × 768
-    "nano": (64, 2, 2),
-    "tiny": (128, 4, 4),
-    "small": (384, 6, 6),
-    "base": (768, 12, 12),
+SIZES = {  # name → width, depth, heads, and one block in how many has attention; base is the papers' 12 × 768
+    "nano": (64, 2, 2, 2),
+    "tiny": (128, 6, 4, 3),
+    "small": (384, 6, 6, 2),
+    "base": (768, 12, 12, 1),
 }
 
 
@@ -38,8 +38,8 @@ class Shape:
     heads: int = 4
     time: bool = False
     causal: bool = False
-    taps: int = 5
-    every: int = 2
+    taps: int = 9
+    every: int = 1
 
     def __post_init__(self) -> None:
         for name in ("inputs", "outputs", "length", "width", "depth", "heads", "taps", "every"):

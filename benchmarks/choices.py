@@ -1,0 +1,95 @@
+"""What each choice is worth: mdlm on text8 at equal steps, one thing changed at a time.
+
+    python benchmarks/choices.py path/to/text8 --steps 250
+
+Bits per character on held-out text (the bound), and the speed relative to the first line. Equal time favours the faster
+lines more than this table shows.
+"""
+
+import argparse
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unnoise.data import Text8
+from unnoise.data.corpus import Corpus, corpus
+from unnoise.denoiser import Denoiser
+from unnoise.model import Model
+from unnoise.network.transformer import Shape
+from unnoise.objective import CrossEntropy, Elbo, Objective
+from unnoise.process import Process
+from unnoise.trainer import Options, Run
+
+
+class Complementary(Objective):
+    """Every text twice in a batch, with opposite masks."""
+
+    def __init__(self, process: Process):
+        super().__init__()
+        self.inner = CrossEntropy(process, easy=0.3)
+        self.process = process
+
+    def advance(self, progress: float) -> None:
+        self.inner.advance(progress)
+
+    def forward(self, denoiser: Denoiser, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        half = x[: len(x) // 2]
+        t, _ = self.inner.times(len(half), x.device, generator)
+        first = self.process.corrupt(half, t, generator)
+        second = torch.where(first == self.process.vocab, half, self.process.vocab)
+        both = [self.inner.at(denoiser, half, noised, time) for noised, time in ((first, t), (second, 1 - t))]
+        return torch.cat(both)
+
+
+CHOICES: dict[str, tuple[dict[str, Any], dict[str, Any], Callable[[Process], Objective] | None]] = {
+    "as shipped (tiny)": ({}, {}, None),
+    "no curriculum: every mask rate from the start": ({}, {}, CrossEntropy),
+    "the bound as the loss, as in the paper": ({}, {}, Elbo),
+    "complementary masks of each text": ({}, {}, Complementary),
+    "no convolution": ({"taps": 1}, {}, None),
+    "convolution of 5 taps": ({"taps": 5}, {}, None),
+    "convolution of 15 taps": ({"taps": 15}, {}, None),
+    "attention in every block": ({"every": 1}, {}, None),
+    "4 layers, attention in each": ({"every": 1, "depth": 4}, {}, None),
+    "width 192": ({"width": 192}, {}, None),
+    "Adam for everything (lr 0.003)": ({}, {"matrix_lr": 0.0}, None),
+    "matrix learning rate × 1.5": ({}, {"matrix_lr": 0.03}, None),
+}
+
+
+def trial(
+    source: Corpus, steps: int, shape: dict[str, Any], options: dict[str, Any], objective: Callable[[Process], Objective] | None
+) -> tuple[float, float, float]:
+    """Bits, standard error, and seconds."""
+    base = Model.build("mdlm", Text8(), length=256)
+    torch.manual_seed(0)
+    model = Model(base.method, base.codec, dataclasses.replace(base.shape, **shape))
+    chosen = Options(steps=steps, eval_windows=512, **options)
+    run = Run(model, source, chosen, objective=objective(model.process) if objective else None)
+    if options.get("matrix_lr") == 0.0:  # all weights in the Adam group
+        for group in run.optimizer.param_groups:
+            group["orthogonal"], group["lr"] = False, chosen.other_lr
+    start = time.monotonic()
+    for _ in range(steps):
+        run.step()
+    seconds = time.monotonic() - start
+    bits, error = run.measure()
+    return bits, error, seconds
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("data")
+    parser.add_argument("--steps", type=int, default=250)
+    arguments = parser.parse_args()
+    text = corpus(arguments.data)
+    print(f"{arguments.steps} steps of 8 × 256 characters; shape is {Shape.__name__}(…) of the size tiny unless named")
+    first = None
+    for name, (changed_shape, changed_options, objective) in CHOICES.items():
+        bits, error, seconds = trial(text, arguments.steps, changed_shape, changed_options, objective)
+        first = first or seconds
+        print(f"{name:48s} {bits:.3f} ± {error:.3f} bits, time × {seconds / first:.2f}", flush=True)
