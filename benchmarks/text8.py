@@ -25,6 +25,13 @@ from unnoise.trainer import train
 K, LENGTH, BATCH = 27, 256, 16
 
 
+def rotary(x: Tensor) -> Tensor:
+    half = x.shape[-1] // 2
+    angle = torch.arange(x.shape[-2])[:, None] * 10_000.0 ** -(torch.arange(half) / half)
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1)
+
+
 class PlainBlock(nn.Module):
     def __init__(self, width: int, heads: int, causal: bool):
         super().__init__()
@@ -36,7 +43,7 @@ class PlainBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         batch, length, width = x.shape
         q, k, v = self.qkv(self.norm_1(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        y = F.scaled_dot_product_attention(rotary(q), rotary(k), v, is_causal=self.causal)
         x = x + self.out(y.transpose(1, 2).reshape(batch, length, width))
         return x + self.down(F.gelu(self.up(self.norm_2(x))))
 
@@ -44,12 +51,12 @@ class PlainBlock(nn.Module):
 class Plain(nn.Module):
     def __init__(self, causal: bool, width: int = 128, depth: int = 4, heads: int = 4):
         super().__init__()
-        self.embed, self.place = nn.Embedding(K + 1, width), nn.Parameter(torch.randn(LENGTH, width) * 0.02)
+        self.embed = nn.Embedding(K + 1, width)
         self.blocks = nn.Sequential(*(PlainBlock(width, heads, causal) for _ in range(depth)))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, K)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.norm(self.blocks(self.embed(x) + self.place)))
+        return self.head(self.norm(self.blocks(self.embed(x))))
 
 
 def plain_loss(net: Plain, x: Tensor, causal: bool, generator: torch.Generator) -> Tensor:
@@ -57,7 +64,7 @@ def plain_loss(net: Plain, x: Tensor, causal: bool, generator: torch.Generator) 
     if causal:
         start = torch.full_like(x[:, :1], K)
         return F.cross_entropy(net(torch.cat([start, x[:, :-1]], 1)).flatten(0, 1), x.flatten())
-    t = (torch.rand(len(x), 1, generator=generator)).clamp_min(1e-3)
+    t = ((torch.rand((), generator=generator) + torch.arange(len(x))[:, None] / len(x)) % 1).clamp_min(1e-3)
     masked = torch.rand(x.shape, generator=generator) < t
     losses = F.cross_entropy(net(x.masked_fill(masked, K)).flatten(0, 1), x.flatten(), reduction="none").view(x.shape)
     return (losses * masked / t).sum() / x.numel()
@@ -109,16 +116,17 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("data", type=Path)
     parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--methods", nargs="+", default=["mdlm", "ar"])
     options = parser.parse_args()
     source = corpus(str(options.data))
     x = windows(source.tokens(Text8(), "test"), LENGTH)
     print(f"{options.minutes:g} minutes each, {len(x)} test windows of {LENGTH}")
-    for name in ("mdlm", "ar"):
+    for name in options.methods:
         bits = {}
-        for who, (network, characters) in (
-            ("plain", plain(source, options.minutes, name == "ar")),
-            ("ours", ours(source, options.minutes, name)),
-        ):
+        for who in ("plain", "ours"):
+            network, characters = (
+                plain(source, options.minutes, name == "ar") if who == "plain" else ours(source, options.minutes, name)
+            )
             bits[who] = test_bits(network, x, name == "ar")
             print(f"{name:5s} {who:6s} {bits[who]:.3f} bits per character, {characters:,} characters read", flush=True)
         print(f"{name:5s} ours lies {bits['plain'] - bits['ours']:.3f} bits below")

@@ -55,7 +55,8 @@ def test_the_chain_ends_where_generate_does(name: str) -> None:
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_samplers_by_name(sampler: str) -> None:
-    model = nano("ar" if sampler == "left-to-right" else "mdlm")
+    names = {"left-to-right": "ar", "gaussian": "gaussian", "ddim": "gaussian", "flow": "bfn"}
+    model = nano(names.get(sampler, "mdlm"))
     assert len(model.generate(sampler=sampler, steps=4, temperature=0.7, top_p=0.9)[0]) == 12
 
 

@@ -7,10 +7,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from unnoise.any_order import AnyOrder as AnyOrder
     from unnoise.autoregressive import Autoregressive as Autoregressive, LeftToRight as LeftToRight
+    from unnoise.bayesian_flow import BayesianFlow as BayesianFlow, FlowElbo as FlowElbo, FlowSampler as FlowSampler
     from unnoise.data import Codec as Codec, codec as codec
     from unnoise.data.corpus import Corpus as Corpus, corpus as corpus
     from unnoise.denoiser import Denoiser as Denoiser
+    from unnoise.embedding_diffusion import (
+        Ddim as Ddim,
+        GaussianElbo as GaussianElbo,
+        GaussianSampler as GaussianSampler,
+    )
+    from unnoise.insertion import (
+        InsertionElbo as InsertionElbo,
+        InsertionPrediction as InsertionPrediction,
+        InsertionSampler as InsertionSampler,
+    )
     from unnoise.method_table import Method as Method, method as method, methods as methods
     from unnoise.model import Model as Model, Score as Score, load as load
     from unnoise.objective import (
@@ -28,16 +40,20 @@ if TYPE_CHECKING:
         ScorePrediction as ScorePrediction,
     )
     from unnoise.process import (
+        Canvas as Canvas,
         Markov as Markov,
         Masked as Masked,
         Process as Process,
         Uniform as Uniform,
     )
+    from unnoise.process.gaussian import Gaussian as Gaussian
+    from unnoise.process.insertion import Insertion as Insertion
     from unnoise.sampler import (
         Ancestral as Ancestral,
         EulerLeaping as EulerLeaping,
         FirstHitting as FirstHitting,
         Frame as Frame,
+        Metropolis as Metropolis,
         Sampler as Sampler,
         TweedieLeaping as TweedieLeaping,
         chain as chain,
@@ -58,20 +74,27 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "any_order": ["AnyOrder"],
     "autoregressive": ["Autoregressive", "LeftToRight"],
+    "bayesian_flow": ["BayesianFlow", "FlowElbo", "FlowSampler"],
     "data": ["Codec", "codec"],
     "data.corpus": ["Corpus", "corpus"],
     "denoiser": ["Denoiser"],
+    "embedding_diffusion": ["Ddim", "GaussianElbo", "GaussianSampler"],
+    "insertion": ["InsertionElbo", "InsertionPrediction", "InsertionSampler"],
     "method_table": ["Method", "method", "methods"],
     "model": ["Model", "Score", "load"],
     "objective": ["ConcreteScore", "CrossEntropy", "Elbo", "Hybrid", "LeaveOneOut", "Objective", "ScoreEntropy"],
     "prediction": ["MeanPrediction", "Prediction", "ScorePrediction"],
-    "process": ["Markov", "Masked", "Process", "Uniform"],
+    "process": ["Canvas", "Markov", "Masked", "Process", "Uniform"],
+    "process.gaussian": ["Gaussian"],
+    "process.insertion": ["Insertion"],
     "sampler": [
         "Ancestral",
         "EulerLeaping",
         "FirstHitting",
         "Frame",
+        "Metropolis",
         "Sampler",
         "TweedieLeaping",
         "chain",

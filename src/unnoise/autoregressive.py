@@ -14,7 +14,8 @@ from unnoise.categorical import draw
 from unnoise.denoiser import Denoiser
 from unnoise.objective import Objective
 from unnoise.prediction import MeanPrediction
-from unnoise.process.base import Process, gather
+from unnoise.process.base import gather
+from unnoise.process.canvas import Canvas
 from unnoise.sampler.base import Asker, Frame, Sampler
 
 
@@ -30,7 +31,7 @@ class NextToken(Protocol):
 class Autoregressive(Objective):
     """Σ_i −log p(x^i | x^{<i}), exact: [B]. Token i is predicted from a start symbol (the blank, K) and tokens < i."""
 
-    def __init__(self, process: Process):
+    def __init__(self, process: Canvas):
         super().__init__()
         self.process = process
 
@@ -61,10 +62,13 @@ class LeftToRight(Sampler):
     def needs_mean(self) -> bool:
         return True
 
+    def check(self, process: Canvas) -> None:
+        return
+
     def chain(self, asker: Asker, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
         network = next_token_network(asker.denoiser, "LeftToRight")
         length = x.shape[1]
-        unread = torch.full_like(x[:, :1], asker.process.vocab)
+        unread = torch.full_like(x[:, :1], asker.canvas.vocab)
         cache = None
         confidence = torch.zeros(x.shape, device=x.device)
         for i in range(length):

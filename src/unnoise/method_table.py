@@ -2,12 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+from unnoise.any_order import AnyOrder
 from unnoise.autoregressive import Autoregressive, LeftToRight
+from unnoise.bayesian_flow import BayesianFlow, FlowElbo, FlowSampler
+from unnoise.embedding_diffusion import Ddim, GaussianElbo, GaussianSampler
 from unnoise.objective import ConcreteScore, CrossEntropy, Elbo, Hybrid, LeaveOneOut, Objective
-from unnoise.process import Masked, Process, Uniform
+from unnoise.process import Canvas, Masked, Process, Uniform
+from unnoise.process.gaussian import Gaussian
 from unnoise.reading import CausalDenoiser, MeanDenoiser, NetworkDenoiser, ScoreDenoiser
-from unnoise.sampler import Ancestral, EulerLeaping, FirstHitting, Sampler, TweedieLeaping
+from unnoise.sampler import Ancestral, EulerLeaping, FirstHitting, Metropolis, Sampler, TweedieLeaping
 from unnoise.schedule import Cosine, CosineTable, Linear, LogLinear, PerToken
 
 STEPS = 1000  # T of the discrete-time papers
@@ -26,14 +31,14 @@ class Method:
     name: str
     title: str
     paper: str
-    process: Callable[[int], Process]
+    process: Callable[[int], Canvas]
     denoiser: type[NetworkDenoiser]
-    objective: Callable[[Process], Objective]
-    bound: Callable[[Process], Objective]
+    objective: Callable[[Any], Objective]
+    bound: Callable[[Any], Objective]
     sampler: Callable[[int], Sampler]
     time_free: bool = False
     exact: bool = False
-    quick: Callable[[Process], Objective] | None = None
+    quick: Callable[[Any], Objective] | None = None
 
 
 def _discrete(process: Process) -> Elbo:
@@ -167,10 +172,42 @@ _TABLE = {
             TweedieLeaping,
         ),
         Method(
+            "gaussian",
+            "Gaussian diffusion of learned embeddings, with its likelihood bound",
+            "Gulrajani and Hashimoto 2023 (Plaid), arXiv:2305.18619; Ho et al. 2020, arXiv:2006.11239",
+            Gaussian,
+            MeanDenoiser,
+            lambda process: GaussianElbo(process, network_free=True),
+            GaussianElbo,
+            GaussianSampler,
+        ),
+        Method(
+            "bfn",
+            "Bayesian flow network: noise on beliefs about tokens",
+            "Graves et al. 2023, arXiv:2308.07037",
+            BayesianFlow,
+            MeanDenoiser,
+            FlowElbo,
+            FlowElbo,
+            FlowSampler,
+        ),
+        Method(
+            "ardm",
+            "ARDM: any-order autoregressive, one token at a time in random order",
+            "Hoogeboom et al. 2021, arXiv:2110.02037",
+            lambda vocab: Masked(vocab, Linear()),
+            MeanDenoiser,
+            AnyOrder,
+            AnyOrder,
+            lambda steps: FirstHitting(),
+            time_free=True,
+            quick=_quick,
+        ),
+        Method(
             "ar",
             "Autoregressive baseline: next-token likelihood, exact, left to right",
             "Radford et al. 2019; as a baseline in arXiv:2107.03006",
-            lambda vocab: Masked(vocab, Linear()),  # the canvas: blank until written; nothing is ever noised
+            Canvas,
             CausalDenoiser,
             Autoregressive,
             Autoregressive,
@@ -186,7 +223,11 @@ SAMPLERS: dict[str, type[Sampler]] = {
     "first-hitting": FirstHitting,
     "tweedie": TweedieLeaping,
     "euler": EulerLeaping,
+    "metropolis": Metropolis,
     "left-to-right": LeftToRight,
+    "gaussian": GaussianSampler,
+    "ddim": Ddim,
+    "flow": FlowSampler,
 }
 
 

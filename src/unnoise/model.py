@@ -85,23 +85,21 @@ class Model:
         entry = method_named(method)
         codec = make_codec(codec) if isinstance(codec, str) else codec
         default = SIZES[size]
-        states = entry.process(codec.vocab).states
-        torch.manual_seed(seed)
-        return Model(
-            entry,
-            codec,
-            Shape(
-                inputs=states,
-                outputs=codec.vocab,
-                length=length,
-                width=width or default[0],
-                depth=depth or default[1],
-                heads=heads or default[2],
-                time=not entry.time_free,
-                causal=entry.denoiser.causal,
-                every=default[3],
-            ),
+        inputs = entry.process(codec.vocab).inputs
+        shape = Shape(
+            inputs=inputs,
+            outputs=codec.vocab,
+            length=length,
+            width=default[0] if width is None else width,
+            depth=default[1] if depth is None else depth,
+            heads=default[2] if heads is None else heads,
+            time=not entry.time_free,
+            causal=entry.denoiser.causal,
+            every=default[3],
         )
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            return Model(entry, codec, shape)
 
     def weights(self) -> dict[str, Tensor]:
         """Everything learned: the network's weights, and the process's if its schedule is learned."""

@@ -33,6 +33,12 @@ class Objective(nn.Module, ABC):
         return
 
 
+def stratified(batch: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
+    """Uniform numbers (u + b/B) mod 1, one in each of B strata, in random order so that no row is always early: [B]."""
+    order = torch.randperm(batch, generator=generator, device=device)
+    return (uniform((), device, generator) + order.double() / batch) % 1
+
+
 def one_draw(process: Process, value: Value, x: Tensor, t: Tensor, generator: torch.Generator | None) -> Tensor:
     """E_{q(x_t|x_0)} value(x_t) by one draw: [B]."""
     return value(process.corrupt(x, t, generator))
@@ -78,15 +84,10 @@ class Denoising(Objective):
 
     def times(self, batch: int, device: torch.device, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """t: [B] float64 and the weight that makes the mean over t an integral over [start, 1]: [B]."""
-        v = self._strata(batch, device, generator)
+        v = stratified(batch, device, generator)
         t = self.start + (1 - self.start) * v**self.power
         weight = (1 - self.start) * self.power * v ** (self.power - 1)
         return t.clamp(1e-9, LATEST), weight
-
-    def _strata(self, batch: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
-        """(u + b/B) mod 1, in random order so that no row of the batch is always early: [B]."""
-        order = torch.randperm(batch, generator=generator, device=device)
-        return (uniform((), device, generator) + order.double() / batch) % 1
 
     def at(self, denoiser: Denoiser, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         """Σ_positions term at one noised text: x, x_t [B, L], t [B] → [B]."""
@@ -147,7 +148,7 @@ class Elbo(Denoising):
     def times(self, batch: int, device: torch.device, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         if self.steps is None:
             return super().times(batch, device, generator)
-        step = (self._strata(batch, device, generator) * self.steps).floor() + 1
+        step = (stratified(batch, device, generator) * self.steps).floor() + 1
         return step / self.steps, torch.full_like(step, self.steps)
 
     def term(self, prediction: Prediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:

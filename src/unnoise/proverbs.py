@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from unnoise.method_table import method
+from unnoise.method_table import Method, method
 from unnoise.objective import Elbo
 from unnoise.prediction import MeanPrediction, Prediction, ScorePrediction
 from unnoise.process import Process
@@ -64,6 +64,13 @@ class Proverbs:
         return MeanPrediction(log_mean if where is None else log_mean[where])
 
 
+def token_process(entry: Method) -> Process:
+    """The method's process over the letters."""
+    process = entry.process(len(ALPHABET))
+    assert isinstance(process, Process)
+    return process
+
+
 def encode(texts: Sequence[str]) -> Tensor:
     """Texts padded with spaces to one length: [N, L]."""
     length = max(map(len, texts))
@@ -87,7 +94,7 @@ def bounds(console: Console, x: Tensor) -> None:
         table.add_column(column)
     for name in ("mdlm", "md4", "sedd-absorb", "d3pm-absorb", "udlm", "d3pm-uniform", "sedd-uniform", "multinomial"):
         entry = method(name)
-        process = entry.process(len(ALPHABET))
+        process = token_process(entry)
         bound, denoiser = entry.bound(process), Proverbs(x, process, entry.denoiser)
         if isinstance(bound, Elbo) and bound.steps is None:
             bound = Elbo(process, power=2.0)
@@ -110,7 +117,7 @@ def write(console: Console, x: Tensor) -> None:
     ]
     for name, sampler in runs:
         entry = method(name)
-        process = entry.process(len(ALPHABET))
+        process = token_process(entry)
         denoiser = Proverbs(x, process, entry.denoiser)
         console.print(f"[bold]{name}[/], {type(sampler).__name__}:")
         frames = list(chain(process, denoiser, batch=1, length=x.shape[1], sampler=sampler, seed=4))

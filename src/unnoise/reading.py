@@ -8,6 +8,7 @@ from torch import Tensor
 from unnoise.network.transformer import Cache, Transformer
 from unnoise.prediction import MeanPrediction, Prediction, ScorePrediction
 from unnoise.process.base import Process
+from unnoise.process.canvas import Canvas
 
 
 class NetworkDenoiser(ABC):
@@ -15,7 +16,7 @@ class NetworkDenoiser(ABC):
 
     causal = False
 
-    def __init__(self, network: Transformer, process: Process):
+    def __init__(self, network: Transformer, process: Canvas):
         self.network, self.process = network, process
 
     @abstractmethod
@@ -24,7 +25,7 @@ class NetworkDenoiser(ABC):
 
 
 class MeanDenoiser(NetworkDenoiser):
-    """μ = softmax of K outputs."""
+    """μ = softmax of K outputs; x_t may also be a state of numbers, [B, L, inputs]."""
 
     def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
         return MeanPrediction.from_logits(self.network(x_t, t, where))
@@ -32,6 +33,11 @@ class MeanDenoiser(NetworkDenoiser):
 
 class ScoreDenoiser(NetworkDenoiser):
     """log s = the process's scaling of K outputs (`Process.scaled_score`)."""
+
+    process: Process
+
+    def __init__(self, network: Transformer, process: Process):
+        super().__init__(network, process)
 
     def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> ScorePrediction:
         raw = self.network(x_t, t, where)

@@ -145,7 +145,10 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """x [B, L] long, t [B] float → [B, L, outputs], or [n, outputs] at the positions `where` alone."""
+    """x [B, L] long, t [B] float → [B, L, outputs], or [n, outputs] at the positions `where` alone.
+
+    x may also be a state of numbers, [B, L, inputs]: soft tokens, or a noised embedding.
+    """
 
     cos: Tensor
     sin: Tensor
@@ -176,7 +179,7 @@ class Transformer(nn.Module):
             if t is None:
                 raise ValueError("this network is conditioned on time: give t")
             time = self.clock(waves(t))
-        h = normalise(self.embed(x))
+        h = normalise(x @ self.embed.weight if x.is_floating_point() else self.embed(x))
         for block in self.blocks:
             h = block(h, rotation, time, cache)
         if cache is not None:

@@ -14,11 +14,12 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import one_hot
 
 from unnoise.categorical import draw
 from unnoise.prediction import Prediction
+from unnoise.process.canvas import Canvas
 from unnoise.schedule import Schedule
 
 LATEST = 1 - 1e-6  # no denoiser is asked at t = 1 itself: a score is ∞·0 there
@@ -52,7 +53,7 @@ def bregman(log_s: Tensor, r: Tensor) -> Tensor:
     return torch.where(positive, r * (torch.expm1(z) - z), log_s.exp())
 
 
-class Process(nn.Module, ABC):
+class Process(Canvas, ABC):
     """Noise that acts on each position by itself, as a Markov jump process over `states` ≥ `vocab` states.
 
     reverse: how a mean μ is read. "marginal": μ = p(x_0 | x_t), reverse step Σ_{x_0} μ(x_0) q(x_s | x_t, x_0) (D3PM,
@@ -61,25 +62,16 @@ class Process(nn.Module, ABC):
     """
 
     schedule: Schedule
-    anchor: Tensor
 
     def __init__(self, vocab: int, states: int, schedule: Schedule, reverse: Reverse = "marginal"):
-        super().__init__()
-        if isinstance(vocab, bool) or not isinstance(vocab, int) or vocab < 1:
-            raise ValueError(f"a process needs a vocabulary of at least one token, found vocab = {vocab}")
+        super().__init__(vocab, states)
         if not isinstance(schedule, Schedule):
             raise ValueError(f"a process needs a Schedule such as Linear(), found {type(schedule).__name__}")
         if reverse not in ("marginal", "plug-in"):
             raise ValueError(f'reverse must be "marginal" or "plug-in", found {reverse!r}')
         schedule.check()
-        self.vocab, self.states, self.schedule = vocab, states, schedule
+        self.schedule = schedule
         self.reverse: Reverse = reverse
-        self.register_buffer("anchor", torch.empty(0), persistent=False)
-
-    @property
-    def device(self) -> torch.device:
-        """Where this process makes its noise; it moves with `process.to(device)`."""
-        return self.anchor.device
 
     # ---- what a process must say ------------------------------------------------------------------------------------
 
@@ -274,32 +266,6 @@ class Process(nn.Module, ABC):
     def dense(self) -> "Process":
         """The same process without any closed form: the oracle for tests."""
         return Dense(self)
-
-    # ---- input ------------------------------------------------------------------------------------------------------
-
-    def check_tokens(self, x: Tensor) -> None:
-        """Raise ValueError unless x is [B, L] long with tokens 0…K−1."""
-        if not isinstance(x, Tensor):
-            raise ValueError(f"tokens must be a long tensor of shape [B, L], found {type(x).__name__}")
-        if x.dim() != 2 or x.dtype != torch.long:
-            raise ValueError(f"tokens must be a long tensor of shape [B, L], found {x.dtype} {list(x.shape)}")
-        if x.numel() and (int(x.min()) < 0 or int(x.max()) >= self.vocab):
-            raise ValueError(
-                f"tokens must lie in 0…{self.vocab - 1}, found {int(x.min())} to {int(x.max())}; "
-                "is the codec the one this process was made for?"
-            )
-
-    def check_times(self, t: Tensor, x: Tensor) -> Tensor:
-        """t as float64 [B], or ValueError unless it is [B] with values in [0, 1]."""
-        if not isinstance(t, Tensor):
-            raise ValueError(f"times must be a float tensor of shape {[x.shape[0]]}, found {type(t).__name__}")
-        if t.shape != x.shape[:1] or not t.is_floating_point():
-            raise ValueError(
-                f"times must be a float tensor of shape {[x.shape[0]]}, one for each sequence, found {t.dtype} {list(t.shape)}"
-            )
-        if not bool(((t >= 0) & (t <= 1)).all()):
-            raise ValueError(f"times must lie in [0, 1], found {t.min().item():.4g} to {t.max().item():.4g}")
-        return t.double()
 
 
 class Dense(Process):

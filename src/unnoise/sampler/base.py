@@ -11,6 +11,7 @@ from torch import Tensor
 from unnoise.denoiser import Denoiser, ask
 from unnoise.prediction import MeanPrediction, Prediction
 from unnoise.process.base import Process
+from unnoise.process.canvas import Canvas
 
 
 class Frame(NamedTuple):
@@ -34,7 +35,7 @@ class Asker:
     whole batch is asked. `evaluations` counts rows asked.
     """
 
-    process: Process
+    canvas: Canvas
     denoiser: Denoiser
     time_free: bool = False
     temperature: float = 1.0
@@ -45,6 +46,13 @@ class Asker:
         self.evaluations = 0
         self.last: tuple[Tensor, Tensor, Tensor, Prediction] | None = None  # x, t, where and the answer
         self._known: dict[int, tuple[Tensor, Tensor, Prediction]] = {}
+
+    @property
+    def process(self) -> Process:
+        """The canvas as a process over tokens, which samplers of jumps need."""
+        if not isinstance(self.canvas, Process):
+            raise ValueError(f"this sampler needs a process over tokens, found {type(self.canvas).__name__}")
+        return self.canvas
 
     def __call__(self, x: Tensor, t: Tensor, where: Tensor) -> Prediction:
         """The prediction at the n positions `where`, shaped by temperature and top-p: [n, ·]."""
@@ -123,9 +131,10 @@ class Sampler(ABC):
         """Whether this sampler can use a mean only."""
         return False
 
-    def check(self, process: Process) -> None:
-        """Raise ValueError if this sampler cannot serve the process; most serve all."""
-        return
+    def check(self, process: Canvas) -> None:
+        """Raise ValueError if this sampler cannot serve the process; most serve all processes over tokens."""
+        if not isinstance(process, Process):
+            raise ValueError(f"{type(self).__name__} needs a process over tokens, found {type(process).__name__}")
 
 
 @dataclass(frozen=True)
@@ -174,7 +183,7 @@ class GridSampler(Sampler):
 
 
 def chain(
-    process: Process,
+    process: Canvas,
     denoiser: Denoiser,
     *,
     batch: int,
@@ -208,7 +217,7 @@ def chain(
 
 
 def _chain(
-    process: Process,
+    process: Canvas,
     denoiser: Denoiser,
     batch: int,
     length: int,
@@ -237,7 +246,7 @@ def _chain(
 
 
 def sample(
-    process: Process,
+    process: Canvas,
     denoiser: Denoiser,
     *,
     batch: int,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from unnoise.categorical import draw, uniform
-from unnoise.process.base import Process
+from unnoise.process.canvas import Canvas
 from unnoise.process.masked import Masked
 from unnoise.sampler.base import Asker, Frame, Sampler
 
@@ -24,7 +24,7 @@ class FirstHitting(Sampler):
     def needs_mean(self) -> bool:
         return True
 
-    def check(self, process: Process) -> None:
+    def check(self, process: Canvas) -> None:
         if not isinstance(process, Masked) or process.per_token:
             raise ValueError("FirstHitting needs a Masked process with one schedule for all tokens")
 

@@ -1,0 +1,98 @@
+"""Metropolis–Hastings leaves the target as it is: detailed balance by enumeration, then by drawing."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from cases import build
+from toy import Exact, Toy, chi_square, texts, total_variation
+from unnoise import Ancestral, FirstHitting, Linear, Masked, Metropolis, TweedieLeaping, Uniform, sample
+
+TOY = Toy(3, 2, seed=0)
+
+
+@pytest.fixture(autouse=True)
+def _double() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def kernel(process, denoiser, level: float) -> torch.Tensor:
+    """The transition matrix of one move over all texts: [N, N]."""
+    x = texts(TOY.vocab, TOY.length)
+    matrix = torch.zeros(len(x), len(x))
+    t = torch.full((len(x),), level)
+    for i in range(TOY.length):
+        asked = x.clone()
+        where = torch.zeros_like(x, dtype=torch.bool)
+        where[:, i] = True
+        if isinstance(process, Masked):
+            asked[:, i] = process.mask
+        prediction = denoiser(asked, t, where)
+        for y in range(TOY.vocab):
+            token = torch.full((len(x),), y)
+            accept = Metropolis.log_ratio(process, prediction, x[:, i], token, t).exp().clamp_max(1)
+            proposed = x.clone()
+            proposed[:, i] = y
+            weight = accept / TOY.length / TOY.vocab
+            matrix[torch.arange(len(x)), TOY.index(proposed)] += weight
+            matrix[torch.arange(len(x)), torch.arange(len(x))] += 1 / TOY.length / TOY.vocab - weight
+    return matrix
+
+
+@pytest.mark.parametrize(("name", "kind"), [("uniform", "score"), ("uniform", "mean"), ("banded", "score"), ("masked", "mean")])
+def test_detailed_balance(name: str, kind: str) -> None:
+    process = build(name, "linear", TOY.vocab)
+    level = 0.3
+    target = TOY.p if name == "masked" else TOY.noised(process, TOY.x, torch.full((len(TOY.x),), level))
+    matrix = kernel(process, Exact(TOY, process, kind), level)
+    assert torch.allclose(matrix.sum(1), torch.ones(len(matrix)))
+    flow = target[:, None] * matrix
+    assert torch.allclose(flow, flow.T, atol=1e-10)
+    assert torch.allclose(target @ matrix, target, atol=1e-10)
+
+
+def test_from_noise_it_reaches_the_target() -> None:
+    process = Uniform(TOY.vocab, Linear())
+    target = TOY.noised(process, TOY.x, torch.full((len(TOY.x),), 0.05))
+    drawn = sample(process, Exact(TOY, process, "score"), batch=8000, length=2, sampler=Metropolis(120, level=0.05), seed=1)
+    assert chi_square(torch.bincount(TOY.index(drawn), minlength=9), target) > 1e-4
+
+
+def test_it_corrects_what_another_sampler_wrote() -> None:
+    """Two steps of ancestral sampling are far from the data; corrected, they are near."""
+    process = Masked(TOY.vocab, Linear())
+    exact = Exact(TOY, process, "mean")
+    rough, corrected = (
+        torch.bincount(TOY.index(sample(process, exact, batch=8000, length=2, sampler=sampler, seed=2)), minlength=9) / 8000
+        for sampler in (Ancestral(1), Metropolis(60, before=Ancestral(1)))
+    )
+    assert total_variation(rough.double(), TOY.p) > 0.08
+    assert total_variation(corrected.double(), TOY.p) < 0.03
+
+
+def test_given_positions_stay() -> None:
+    known = torch.tensor([[1, -1]]).expand(50, 2).contiguous()
+    for process, kind, before in (
+        (Masked(3, Linear()), "mean", FirstHitting()),
+        (Uniform(3, Linear()), "score", TweedieLeaping(4)),
+        (Uniform(3, Linear()), "mean", None),
+    ):
+        sampler = Metropolis(10, before=before)
+        drawn = sample(process, Exact(TOY, process, kind), batch=50, length=2, sampler=sampler, given=known)
+        assert (drawn[:, 0] == 1).all()
+
+
+def test_mistakes() -> None:
+    for make, words in (
+        (lambda: Metropolis(0), "steps must be a whole number"),
+        (lambda: Metropolis(5, level=0.0), "level must lie between 0 and 1"),
+        (
+            lambda: sample(Masked(3, Linear()), None, batch=1, length=1, sampler=Metropolis(3)),
+            "give the sampler that writes it",
+        ),  # pyright: ignore[reportArgumentType]
+    ):
+        with pytest.raises(ValueError, match=words):
+            make()
