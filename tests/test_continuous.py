@@ -103,6 +103,7 @@ def test_the_exact_gaussian_bound_is_the_entropy_and_what_noise_remembers(learne
     assert bound <= free < bound + 0.05
 
 
+@torch.no_grad()
 def test_each_gaussian_term_by_itself() -> None:
     process = gaussian()
     elbo = GaussianElbo(process)

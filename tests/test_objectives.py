@@ -147,7 +147,7 @@ def test_leave_one_out_of_the_network_free_bound_reaches_the_schedule_through_th
 def test_times_are_stratified_and_integrate_to_one() -> None:
     process = Masked(3, Linear())
     for start, power in ((0.0, 1.0), (0.1, 1.0), (0.0, 2.0), (0.2, 3.0)):
-        objective = CrossEntropy(process, start=start, power=power)
+        objective = Elbo(process, start=start, power=power)
         t, weight = objective.times(64, torch.device("cpu"), torch.Generator().manual_seed(0))
         assert (t >= start).all() and (t <= 1).all()
         v = ((t - start) / (1 - start)) ** (1 / power)
@@ -168,6 +168,23 @@ def test_the_curriculum_goes_from_little_noise_to_all() -> None:
         assert stop - 0.05 < float(t.max()) <= stop and float(t.min()) < 0.05
     with pytest.raises(ValueError, match="curriculum"):
         CrossEntropy(Masked(3, Linear()), easy=0.0)
+
+
+def test_cross_entropy_is_nats_of_a_noised_position_whatever_the_noise() -> None:
+    """An undecided network costs L·log K at any stage of the curriculum."""
+    from unnoise import MeanPrediction
+
+    def undecided(x_t, t, where=None):
+        values = MeanPrediction.from_logits(torch.zeros(*x_t.shape, 3)).log_probs
+        return MeanPrediction(values if where is None else values[where])
+
+    x = torch.zeros(64, 200, dtype=torch.long)
+    for process in (Masked(3, Linear()), build("masked", "cosine", 3), Uniform(3, Linear())):
+        objective = CrossEntropy(process, easy=0.3)
+        for progress in (0.0, 0.4, 1.0):
+            objective.advance(progress)
+            nats = objective(undecided, x, torch.Generator().manual_seed(0)).mean() / 200
+            assert abs(float(nats) - 1.0986) < 0.03
 
 
 def test_the_global_generator_serves_when_none_is_given() -> None:

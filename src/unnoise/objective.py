@@ -210,7 +210,7 @@ class Hybrid(Elbo):
 
 
 class CrossEntropy(Denoising):
-    """E_t Σ_positions −log p(x_0 | x_t), every noised position weighted equally. Not a bound.
+    """L times the mean of −log p(x_0 | x_t) over noised positions, each weighted equally. Not a bound.
 
     easy: a curriculum for training. t is drawn from [start, stop], where stop rises from `easy` to 1 over the first `ramp` of
     the run: texts with little noise are learned first. With easy = 1, the default, t is drawn from [start, 1] throughout.
@@ -227,7 +227,8 @@ class CrossEntropy(Denoising):
 
     def times(self, batch: int, device: torch.device, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         t, weight = super().times(batch, device, generator)
-        return self.start + (t - self.start) * (self.stop - self.start) / (1 - self.start), weight
+        t = self.start + (t - self.start) * (self.stop - self.start) / (1 - self.start)
+        return t, weight / weight.mean() / self.process.active_share(t).mean()
 
     def term(self, prediction: Prediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         return surprise(self.process, prediction, x, x_t, t)

@@ -21,7 +21,7 @@ def plot_curve(folder: Path) -> Path | None:
     points = [(line["step"], line["valid_bits_per_char"], line["stderr"]) for line in lines if "stderr" in line]
     figure, axes = plt.subplots(figsize=(7, 4), dpi=130)
     if losses:
-        axes.plot(*zip(*losses, strict=True), color="0.75", linewidth=0.7, label="training loss (a draw each)")
+        axes.plot(*zip(*losses, strict=True), color="0.75", linewidth=0.7, label="training loss, a draw each")
     if points:
         steps, bits, errors = zip(*points, strict=True)
         axes.errorbar(steps, bits, yerr=errors, color="black", marker="o", markersize=3, capsize=2, label="held-out text")

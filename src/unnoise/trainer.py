@@ -247,7 +247,9 @@ class Run:
     def go(self, watcher: Watcher | None = None, stop: Callable[[], bool] = lambda: False) -> Report:
         """Train to the end, or until stop() says so; saves at the end in either case."""
         options = self.options
-        if not self.curve:
+        if not self.curve:  # a fresh run
+            if self.out is not None:
+                (self.out / LOG).unlink(missing_ok=True)
             self._measure_now(watcher)
         start = time.monotonic() - self.seconds
         smooth, last_save = None, self.done

@@ -116,6 +116,10 @@ class Process(Canvas, ABC):
         """Positions at which there is a loss and something may move: [B, L] bool."""
         return torch.ones_like(x_t, dtype=torch.bool)
 
+    def active_share(self, t: Tensor) -> Tensor:
+        """The share of positions that is active at t, on average: [B] → [B]."""
+        return torch.ones_like(t)
+
     def prior(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
         """Pure noise x_1 ~ π: long of the given shape."""
         return draw(self.stationary().expand(*shape, self.states), generator)

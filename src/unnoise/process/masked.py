@@ -99,6 +99,9 @@ class Masked(Process):
     def active(self, x_t: Tensor) -> Tensor:
         return x_t == self.mask
 
+    def active_share(self, t: Tensor) -> Tensor:
+        return self._noise(t).mean(-1).detach()
+
     def prior(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
         return torch.full(shape, self.mask, device=self.device)
 
