@@ -167,7 +167,7 @@ def test_self_conditioning_is_read_and_given_tokens_stay() -> None:
     seen = []
 
     def denoiser(state: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
-        seen.append(float(state[..., 2:].abs().max()))
+        seen.append(float(state[..., 2:].detach().abs().max()))
         return MeanPrediction.from_logits(process.likelihood(state[..., :2], t.double()))
 
     known = torch.tensor([[1, -1, -1]])

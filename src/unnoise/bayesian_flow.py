@@ -17,7 +17,7 @@ from unnoise.objective import Objective, stratified
 from unnoise.prediction import MeanPrediction
 from unnoise.process.base import gather
 from unnoise.process.canvas import Canvas
-from unnoise.sampler.base import Asker, Frame, Sampler
+from unnoise.sampler.base import Asker, Frame, Stepped
 
 
 class BayesianFlow(Canvas):
@@ -92,22 +92,11 @@ class FlowElbo(Objective):
 
 
 @dataclass(frozen=True)
-class FlowSampler(Sampler):
+class FlowSampler(Stepped):
     """n messages of accuracy α_i = β(1)(2i − 1)/n² about tokens drawn from the network's output, then a last draw.
 
     Keeps the model's law with n steps. Given positions are told their own token: a heuristic.
     """
-
-    steps: int = 64
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
-            raise ValueError(f"steps must be a whole number ≥ 1, found {self.steps!r}")
-
-    @classmethod
-    def make(cls, steps: int, temperature: float = 1.0, top_p: float = 1.0) -> "Sampler":
-        return cls(steps, temperature=temperature, top_p=top_p)
 
     def check(self, process: Canvas) -> None:
         if not isinstance(process, BayesianFlow):

@@ -17,7 +17,7 @@ from unnoise.prediction import MeanPrediction
 from unnoise.process.base import LATEST, gather
 from unnoise.process.canvas import Canvas
 from unnoise.process.gaussian import Gaussian
-from unnoise.sampler.base import Asker, Frame, Sampler
+from unnoise.sampler.base import Asker, Frame, Stepped
 
 
 def estimate(denoiser: Denoiser, process: Gaussian, z: Tensor, t: Tensor, guess: Tensor | None) -> MeanPrediction:
@@ -80,24 +80,14 @@ class GaussianElbo(Objective):
 
 
 @dataclass(frozen=True)
-class GaussianSampler(Sampler):
+class GaussianSampler(Stepped):
     """Denoise z from N(0, I) to t = 0 along a uniform grid, then draw each token from p(x_0 | z_0).
 
     deterministic: DDIM, z_s = √ā_s ẑ + √(1−ā_s)·ε̂, no fresh noise; otherwise ancestral, z_s ~ q(z_s | z_t, z_0 = ẑ). Given
     positions hold the noised embedding of their token at every step: a heuristic, as for all but masked processes.
     """
 
-    steps: int = 64
     deterministic: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
-            raise ValueError(f"steps must be a whole number ≥ 1, found {self.steps!r}")
-
-    @classmethod
-    def make(cls, steps: int, temperature: float = 1.0, top_p: float = 1.0) -> "Sampler":
-        return cls(steps, temperature=temperature, top_p=top_p)
 
     def check(self, process: Canvas) -> None:
         if not isinstance(process, Gaussian):

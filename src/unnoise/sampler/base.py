@@ -138,23 +138,32 @@ class Sampler(ABC):
 
 
 @dataclass(frozen=True)
-class GridSampler(Sampler):
-    """A sampler that walks a grid of times t_0 > t_1 > … > t_{N−1} and then to clean data, one network call each.
-
-    grid: "uniform", t = 1 − i/N; or "cosine", t = cos(π/2·i/N), which goes slowly at first (MD4).
-    """
+class Stepped(Sampler):
+    """A sampler with a number of steps to set."""
 
     steps: int = 64
-    grid: Literal["uniform", "cosine"] = "uniform"
-
-    @classmethod
-    def make(cls, steps: int, temperature: float = 1.0, top_p: float = 1.0) -> "Sampler":
-        return cls(steps, temperature=temperature, top_p=top_p)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
             raise ValueError(f"steps must be a whole number ≥ 1, found {self.steps!r}")
+
+    @classmethod
+    def make(cls, steps: int, temperature: float = 1.0, top_p: float = 1.0) -> "Sampler":
+        return cls(steps, temperature=temperature, top_p=top_p)
+
+
+@dataclass(frozen=True)
+class GridSampler(Stepped):
+    """A sampler that walks a grid of times t_0 > t_1 > … > t_{N−1} and then to clean data, one network call each.
+
+    grid: "uniform", t = 1 − i/N; or "cosine", t = cos(π/2·i/N), which goes slowly at first (MD4).
+    """
+
+    grid: Literal["uniform", "cosine"] = "uniform"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.grid not in ("uniform", "cosine"):
             raise ValueError(f'grid must be "uniform" or "cosine", found {self.grid!r}')
 

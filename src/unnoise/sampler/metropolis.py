@@ -11,12 +11,12 @@ from unnoise.prediction import Prediction
 from unnoise.process.base import Process, gather
 from unnoise.process.canvas import Canvas
 from unnoise.process.masked import Masked
-from unnoise.sampler.base import Asker, Frame, Sampler
+from unnoise.sampler.base import Asker, Frame, Sampler, Stepped
 from unnoise.sampler.leaping import TweedieLeaping
 
 
 @dataclass(frozen=True)
-class Metropolis(Sampler):
+class Metropolis(Stepped):
     """Propose a uniformly chosen free position i and token y, accept with probability min(1, p_t(x with y at i)/p_t(x)).
 
     The proposal is symmetric, so p_t is left as it is (concrete score matching, arXiv:2211.00802); `level` is the small t at
@@ -32,8 +32,6 @@ class Metropolis(Sampler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
-            raise ValueError(f"steps must be a whole number ≥ 1, found {self.steps!r}")
         if not 0 < self.level < 1:
             raise ValueError(f"level must lie between 0 and 1, found {self.level}")
 
