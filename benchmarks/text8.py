@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unnoise.data import Text8
-from unnoise.data.corpus import Corpus, batch, corpus, windows
+from unnoise.data.corpus import Corpus, corpus
 from unnoise.model import Model
 from unnoise.optimizer import Muon, split
 from unnoise.trainer import train
@@ -92,14 +92,14 @@ def test_bits(network, x: Tensor, causal: bool) -> float:
 
 def plain(source: Corpus, minutes: float, causal: bool) -> tuple[Plain, int]:
     torch.manual_seed(0)
-    tokens = source.tokens(Text8(), "train")
+    texts = source.texts(Text8(), "train", LENGTH)
     net = Plain(causal)
     optimizer = Muon(*(group.values() for group in split(net)))
     start, step = time.monotonic(), 0
     while (done := (time.monotonic() - start) / (60 * minutes)) < 1:
         optimizer.rate = min(1.0, done / 0.02 + 1e-2) * (1 - done)
         optimizer.zero_grad()
-        plain_loss(net, batch(tokens, BATCH, LENGTH, 0, step), causal, torch.Generator().manual_seed(step)).backward()
+        plain_loss(net, texts.batch(BATCH, 0, step), causal, torch.Generator().manual_seed(step)).backward()
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
         step += 1
@@ -119,7 +119,7 @@ if __name__ == "__main__":
     parser.add_argument("--methods", nargs="+", default=["mdlm", "ar"])
     options = parser.parse_args()
     source = corpus(str(options.data))
-    x = windows(source.tokens(Text8(), "test"), LENGTH)
+    x = source.texts(Text8(), "test", LENGTH).windows()
     print(f"{options.minutes:g} minutes each, {len(x)} test windows of {LENGTH}")
     for name in options.methods:
         bits = {}

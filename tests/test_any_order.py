@@ -1,7 +1,6 @@
 """The any-order bound is the masked bound; by enumeration."""
 
 import itertools
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -13,11 +12,7 @@ from unnoise import AnyOrder, Elbo, Linear, Masked, PerToken, Uniform
 TOY = Toy(4, 3, seed=1)
 
 
-@pytest.fixture(autouse=True)
-def _double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def enumerated(objective: AnyOrder, denoiser) -> torch.Tensor:

@@ -27,7 +27,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     before = os.getcwd()
     os.chdir(folder)
     os.environ["UNNOISE_CACHE"] = str(folder / "cache")
-    for name in ("ar", "mdlm"):
+    for name in ("ar", "genmd4", "flexmdm", "mdlm"):
         assert main(shlex.split(f"train {name} --data text.txt --out runs/{name} --steps 5 {SMALL} --json")) == 0
     os.chdir(before)
     return folder
@@ -68,6 +68,7 @@ def test_training_leaves_a_model_a_log_and_a_picture(home: Path) -> None:
             {"bits_per_char", "stderr", "exact", "nats", "windows", "characters"},
         ),
         ("eval --data text.txt --json", {"bits_per_char", "stderr", "exact", "windows", "method", "nats"}),
+        ("info --schedule --json", {"t", "curves", "exponents"}),
         ("info --json", {"method", "codec", "network", "format", "notes", "parameters"}),
         ("ls --json", {"methods", "models"}),
         ("train mdlm --data text.txt --out runs/mdlm --resume --steps 5 --json", {"out", "steps", "bits", "finished"}),
@@ -90,6 +91,13 @@ def test_json(line: str, keys: set[str], capsys: pytest.CaptureFixture[str]) -> 
         ("score 'the cat' --model runs/ar", "(exact"),
         ("eval --data text.txt --windows 3 --split valid", "3 windows of 16"),
         ("info", "1 layers × 16"),
+        ("info --schedule", "schedule   t"),
+        ("info --schedule --model runs/ar", "this method has no noise"),
+        ("info --schedule --model runs/genmd4", "revealed last:"),
+        ("generate --model runs/flexmdm --steps 8 --watch --num-samples 1", "t = 0.50"),
+        ("infill 'the [GAP] sat' --model runs/flexmdm --steps 8 --num-samples 1", " sat"),
+        ("score 'the cat' --model runs/flexmdm", "bits per character (upper bound"),
+        ("eval --data text.txt --windows 3 --model runs/flexmdm", "3 sentences of at most 16"),
         ("ls", "mdlm"),
         ("train --help", "Example: unnoise train mdlm"),
         ("--help", "generate"),

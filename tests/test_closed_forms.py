@@ -1,6 +1,6 @@
 """Closed forms equal the dense formulas, values and gradients; and stay finite where float32 is hard pressed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -24,11 +24,7 @@ def well_posed(process: str, schedule: str, t: float) -> bool:
     return process not in MARKOV or float(build("masked", schedule, 4).schedule.noise(torch.tensor(t))) > 0.05
 
 
-@pytest.fixture(autouse=True)
-def _double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def positions(process: Process, t: float, n: int = 60) -> tuple[Tensor, Tensor, Tensor]:

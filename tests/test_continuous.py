@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -18,11 +17,7 @@ ENTROPY = float(-(P * P.log()).sum())
 X = torch.arange(3)[:, None]
 
 
-@pytest.fixture(autouse=True)
-def _double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def hermite(dimensions: int, nodes: int) -> tuple[Tensor, Tensor]:

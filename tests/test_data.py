@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, strategies as st
 
 from unnoise.data import Bpe, Bytes, Characters, Pixels, Text8, codec, codec_from
-from unnoise.data.corpus import Corpus, batch, corpus, default_codec_name, windows
+from unnoise.data.corpus import Corpus, corpus, default_codec_name, sentences
+from unnoise.data.texts import Rows
 
 TEXTS = ["the quick brown fox jumps over the lazy dog", "pack my box with five dozen liquor jugs", "Ünïcode — №5 ✓\n\ttabs"]
 
@@ -151,9 +152,9 @@ def test_mistakes_about_corpora(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has no test split"):
         made.tokens(Text8(), "test")
     with pytest.raises(ValueError, match="fewer than the model's length"):
-        batch(made.tokens(Text8(), "train"), 2, 10, 0, 0)
-    with pytest.raises(ValueError, match="fewer than the model's length"):
-        windows(made.tokens(Text8(), "train"), 10)
+        made.texts(Text8(), "train", 10)
+    with pytest.raises(ValueError, match="no sentence of the train split of two fits into 2 tokens"):
+        Corpus("two", {"train": ["abc. def."]}, "k").texts(Text8(), "train", 2, whole=True)
 
 
 def test_offline_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,13 +202,36 @@ def test_tokens_are_kept_and_batches_repeat() -> None:
     made = Corpus("letters", {"train": ["abcdefghijklmnopqrstuvwxyz" * 20]}, "k")
     tokens = made.tokens(Text8(), "train")
     assert torch.equal(tokens, made.tokens(Text8(), "train"))
-    one, same, next_step, other = (batch(tokens, 4, 16, s, i) for s, i in ((0, 3), (0, 3), (0, 4), (1, 3)))
+    texts = made.texts(Text8(), "train", 16)
+    one, same, next_step, other = (texts.batch(4, s, i) for s, i in ((0, 3), (0, 3), (0, 4), (1, 3)))
     assert torch.equal(one, same) and not torch.equal(one, next_step) and not torch.equal(one, other)
     assert ((one[:, 1:] - one[:, :-1]) % 26 == 1).all()  # each row is a window of the stream
-    assert torch.equal(windows(tokens, 26), torch.arange(26).expand(20, 26))
-    assert len(windows(tokens, 26, limit=7)) == 7
+    assert torch.equal(made.texts(Text8(), "train", 26).windows(), torch.arange(26).expand(20, 26))
+    assert len(made.texts(Text8(), "train", 26).windows(limit=7)) == 7
     ended = Corpus("two", {"train": ["ab", "cd"]}, "k2").tokens(Text8(end=True), "train")
     assert ended.tolist() == [0, 1, 27, 2, 3, 27]
+
+
+def test_sentences() -> None:
+    text = 'Mr. Speaker, J. Doe said so! "Did he?" Yes.\n\nA new line\nhere. '
+    assert sentences(text) == ["Mr. Speaker, J. Doe said so!", '"Did he?" Yes.', "A new line", "here."]
+
+
+def test_texts_of_unequal_length_are_padded_at_their_end() -> None:
+    made = Corpus("two", {"train": ["ab. abc. abcabcabc.", "b."]}, "k")
+    letters = Characters("abc.")
+    texts = made.texts(letters, "train", 5, whole=True)
+    assert texts.windows().tolist() == [[0, 1, 3, -1], [0, 1, 2, 3], [1, 3, -1, -1]] and texts.characters == 1
+    assert texts.windows(limit=2).tolist() == [[0, 1, 3], [1, 3, -1]]
+    rows = texts.batch(50, 0, 0)
+    assert torch.equal(rows, texts.batch(50, 0, 0)) and {tuple(row) for row in rows.tolist()} == {
+        (0, 1, 3, -1),
+        (0, 1, 2, 3),
+        (1, 3, -1, -1),
+    }
+    assert torch.equal(Rows.of(rows).windows(), rows)
+    stream = Corpus("s", {"train": ["abcabcabca"]}, "k").texts(Characters("abc"), "train", 3, whole=True)
+    assert stream.windows().tolist() == [[0, 1, 2]] * 3  # without sentences it is cut into windows
 
 
 def test_text_that_is_not_utf8_becomes_bytes(tmp_path: Path) -> None:

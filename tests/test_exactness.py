@@ -1,7 +1,6 @@
 """With the exact prediction, the bound is the entropy: by quadrature over t and enumeration over texts, no sampling."""
 
 import itertools
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -14,11 +13,7 @@ from unnoise.process.base import LATEST
 TOYS = {"K=3 L=2": Toy(3, 2, seed=0), "K=4 L=3": Toy(4, 3, seed=1)}
 
 
-@pytest.fixture(autouse=True)
-def _double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def nodes_for(schedule: str) -> int:

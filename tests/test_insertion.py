@@ -2,27 +2,38 @@
 
 import itertools
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 
-from toy import chi_square
-from unnoise import Cosine, Insertion, InsertionElbo, InsertionPrediction, InsertionSampler, Linear, LogLinear, Polynomial
-from unnoise.insertion import gap_cost, insert
-from unnoise.process.insertion import PAD
+from unnoise import (
+    Ancestral,
+    ConfidentInsertion,
+    Cosine,
+    Insertion,
+    InsertionElbo,
+    InsertionPrediction,
+    InsertionSampler,
+    Linear,
+    LogLinear,
+    Masked,
+    Model,
+    Polynomial,
+    chain,
+    sample,
+)
+from unnoise.data import Characters
+from unnoise.data.texts import PAD
+from unnoise.insertion import gap_cost, grow
+from unnoise.process.insertion import OPEN
 
 K, LONGEST = 2, 3
 TEXTS = [text for n in range(LONGEST + 1) for text in itertools.product(range(K), repeat=n)]
 P = torch.softmax(torch.randn(len(TEXTS), generator=torch.Generator().manual_seed(3), dtype=torch.float64), 0)
 
 
-@pytest.fixture(autouse=True)
-def _double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def padded(texts: list[tuple[int, ...]], width: int = LONGEST) -> torch.Tensor:
@@ -38,6 +49,17 @@ def statuses(process: Insertion, u: float) -> tuple[float, float, float]:
     then = process.unmasking.alpha(process.insertion.inverse(level))
     masked = float((torch.tensor(a * weights / 2) * (1 - b) / (1 - then)).sum())
     return 1 - a, masked, a - masked
+
+
+def looked_up(at, x: torch.Tensor, t: torch.Tensor) -> InsertionPrediction:
+    """A prediction from a function of one canvas and one time, asked once for each that occurs."""
+    rows, which = torch.unique(torch.cat([x.double(), t.double()[:, None]], 1), dim=0, return_inverse=True)
+    log_probs, gaps = torch.full((len(rows), x.shape[1], K), -math.log(K)), torch.zeros(len(rows), x.shape[1] + 1)
+    for row, (*canvas, when) in enumerate(rows.tolist()):
+        short = tuple(int(c) for c in canvas if c != PAD)
+        mean, gap = at(short, when)
+        log_probs[row, : len(short)], gaps[row, : len(short) + 1] = mean.clamp_min(1e-300).log(), gap
+    return InsertionPrediction(log_probs[which], gaps[which])
 
 
 class Exact:
@@ -68,19 +90,13 @@ class Exact:
         self.known[canvas, t] = mean / total, gaps / total
         return self.known[canvas, t]
 
-    def __call__(self, x: torch.Tensor, t: torch.Tensor) -> InsertionPrediction:
-        log_probs, gaps = torch.full((*x.shape, K), -math.log(K)), torch.zeros(x.shape[0], x.shape[1] + 1)
-        for row, (canvas, at) in enumerate(zip(x.tolist(), t.tolist(), strict=True)):
-            short = tuple(c for c in canvas if c != PAD)
-            mean, gap = self.at(short, at)
-            log_probs[row, : len(short)] = mean.clamp_min(1e-300).log()
-            gaps[row, : len(short) + 1] = gap
-        return InsertionPrediction(log_probs, gaps)
+    def __call__(self, x: torch.Tensor, t: torch.Tensor, where: torch.Tensor | None = None) -> InsertionPrediction:
+        return looked_up(self.at, x, t)
 
 
-def bound(process: Insertion, text: tuple[int, ...], denoiser, nodes: int = 40) -> float:
+def bound(process: Insertion, text: tuple[int, ...], denoiser, nodes: int = 40, elbo: InsertionElbo | None = None) -> float:
     """The whole bound of one text: quadrature over u, a sum over the status of every token."""
-    elbo = InsertionElbo(process)
+    elbo = elbo or InsertionElbo(process)
     x, w = np.polynomial.legendre.leggauss(nodes)
     total = 0.0
     for v, weight in zip((x + 1) / 2, w / 2, strict=True):
@@ -117,7 +133,7 @@ def test_any_other_prediction_gives_more_on_average() -> None:
     process = Insertion(K)
     exact = Exact(process)
 
-    def bent(x: torch.Tensor, t: torch.Tensor) -> InsertionPrediction:
+    def bent(x: torch.Tensor, t: torch.Tensor, where: torch.Tensor | None = None) -> InsertionPrediction:
         true = exact(x, t)
         log_probs = torch.log_softmax(true.log_probs.clamp_min(-20) + torch.tensor([0.5, -0.5]), -1)
         return InsertionPrediction(log_probs, true.gaps * 1.3)
@@ -166,61 +182,194 @@ def test_padding_is_nothing() -> None:
     assert torch.allclose(alone[0], beside[0])
 
 
-def test_the_sampler_writes_the_data() -> None:
-    process = Insertion(K)
-    frames = list(InsertionSampler(steps=80, longest=12).chain(process, Exact(process), batch=6000, seed=0))
-    assert frames[0].x.shape[1] == 0 and frames[-1].t == 0
+def law(rows: torch.Tensor) -> torch.Tensor:
+    """How often each text came; what is not among them counts in the last place."""
     number = {text: i for i, text in enumerate(TEXTS)}
-    rows = [tuple(c for c in row if c != PAD) for row in frames[-1].x.tolist()]
-    counts = torch.zeros(len(TEXTS))
-    outside = 0
-    for row in rows:
-        if row in number:
-            counts[number[row]] += 1
-        else:
-            outside += 1
-    assert outside < 0.02 * len(rows)  # two insertions in one short step
-    distance = 0.5 * float((counts / counts.sum() - P).abs().sum())
-    assert distance < 0.04
+    found = [number.get(tuple(c for c in row if c != PAD), len(TEXTS)) for row in rows.tolist()]
+    return torch.bincount(torch.tensor(found), minlength=len(TEXTS) + 1) / len(rows)
 
 
-def test_given_tokens_keep_their_order_and_closed_gaps_stay_closed() -> None:
+def distance(shares: torch.Tensor, truth: torch.Tensor) -> float:
+    return 0.5 * float((shares - torch.nn.functional.pad(truth, (0, 1))).abs().sum())
+
+
+def test_the_sampler_comes_to_the_data_as_steps_grow() -> None:
     process = Insertion(K)
+    far = []
+    for steps in (4, 16, 128):
+        frames = list(chain(process, Exact(process), batch=6000, length=12, sampler=InsertionSampler(steps), seed=0))
+        assert (frames[0].x == OPEN).all() and frames[-1].t == 0
+        far.append(distance(law(frames[-1].x), P))
+    assert far[0] > far[1] > far[2] and far[2] < 0.04
 
-    def eager(x: torch.Tensor, t: torch.Tensor) -> InsertionPrediction:
-        return InsertionPrediction(torch.full((*x.shape, K), -math.log(K)), torch.ones(x.shape[0], x.shape[1] + 1))
 
-    given = torch.tensor([0, 1, 0])
-    open_gaps = torch.tensor([False, True, False, False])
-    sampler = InsertionSampler(steps=20, longest=30)
-    for frame in sampler.chain(process, eager, batch=20, seed=1, given=given, open_gaps=open_gaps):
-        for row, origin in zip(frame.x.tolist(), frame.origin.tolist(), strict=True):
-            stands = [(o, c) for o, c in zip(origin, row, strict=True) if o >= 0]
-            assert stands == [(0, 0), (1, 1), (2, 0)]
-            text = [c for c in row if c != PAD]
-            assert text[0] == 0 and text[-2:] == [1, 0]
-    assert any(len([c for c in row if c != PAD]) > 3 for row in frame.x.tolist())
+def test_a_wrong_hazard_or_a_wrong_gap_is_seen() -> None:
+    """The tests above would catch it: the same distances with 20 % more insertions, and with the bound's weights swapped."""
+    process = Insertion(K, Polynomial(2.0), Linear())
+    exact = Exact(process)
+
+    def generous(x: torch.Tensor, t: torch.Tensor, where: torch.Tensor | None = None) -> InsertionPrediction:
+        return InsertionPrediction(exact(x, t).log_probs, exact(x, t).gaps * 1.2)
+
+    right, wrong = (
+        distance(law(sample(process, d, batch=6000, length=12, sampler=InsertionSampler(128), seed=0)), P)
+        for d in (exact, generous)
+    )
+    assert right < 0.04 < wrong
+    swapped = InsertionElbo(Insertion(K, Linear(), Polynomial(2.0)))  # each hazard in the other's place
+    for text, p in zip(TEXTS[1:], P.tolist()[1:], strict=True):
+        assert abs(bound(process, text, exact, elbo=swapped) + math.log(p)) > 0.02
+
+
+class Random:
+    """Any μ and g = (1 − a)·G of a canvas and a time, none at the greatest length."""
+
+    def __init__(self, process: Insertion, longest: int, seed: int):
+        self.process, self.longest = process, longest
+        generator = torch.Generator().manual_seed(seed)
+        self.canvases = [c for n in range(longest + 1) for c in itertools.product(range(K + 1), repeat=n)]
+        self.number = {canvas: i for i, canvas in enumerate(self.canvases)}
+        self.logits = torch.randn(len(self.canvases), 2, longest, K, generator=generator)
+        self.rates = torch.rand(len(self.canvases), 2, longest + 1, generator=generator) * 2
+
+    def at(self, canvas: tuple[int, ...], t: float) -> tuple[torch.Tensor, torch.Tensor]:
+        i = self.number[canvas]
+        logits, rates = ((1 - t) * both[i, 0] + t * both[i, 1] for both in (self.logits, self.rates))
+        left = float(self.process.insertion.noise(torch.tensor(t))) * (len(canvas) < self.longest)
+        return torch.softmax(logits[: len(canvas)], -1), left * rates[: len(canvas) + 1]
+
+    def __call__(self, x: torch.Tensor, t: torch.Tensor, where: torch.Tensor | None = None) -> InsertionPrediction:
+        return looked_up(self.at, x, t)
+
+    def likelihood(self, steps: int = 1500) -> torch.Tensor:
+        """p of each canvas at the end, by Kolmogorov's equation in the clock −log t (for linear schedules): [canvases]."""
+        total = 16.0
+        p = torch.zeros(len(self.canvases))
+        p[self.number[()]] = 1.0
+        h = total / steps
+        for i in range(steps):
+            middle = self.generator(math.exp(-(i + 0.5) * h)).T
+            p = torch.linalg.matrix_exp(h * middle) @ p
+        return p
+
+    def generator(self, t: float) -> torch.Tensor:
+        """Rates between canvases per unit of −log t, where both hazards are 1: [from, to]."""
+        rate = torch.zeros(len(self.canvases), len(self.canvases))
+        for canvas, i in self.number.items():
+            mean, gaps = self.at(canvas, t)
+            for place in range(len(canvas) + 1):
+                if len(canvas) < self.longest:
+                    rate[i, self.number[(*canvas[:place], K, *canvas[place:])]] += gaps[place]
+            for place, token in enumerate(canvas):
+                if token == K:
+                    for y in range(K):
+                        rate[i, self.number[(*canvas[:place], y, *canvas[place + 1 :])]] += mean[place, y]
+        return rate - torch.diag(rate.sum(1))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_bound_of_any_prediction_lies_above_its_likelihood(seed: int) -> None:
+    process = Insertion(K)
+    model = Random(process, longest=2, seed=seed)
+    p = model.likelihood()
+    whole = [text for text in TEXTS if len(text) <= 2]
+    assert abs(float(sum(p[model.number[text]] for text in whole)) - 1) < 1e-4
+    above = [bound(process, text, model) + math.log(float(p[model.number[text]])) for text in whole]
+    assert min(above) > -2e-3  # −log p ≤ bound for every text …
+    assert max(above) > 0.02  # … and the two are not the same thing
+    rows = sample(process, model, batch=6000, length=2, sampler=InsertionSampler(steps=200), seed=seed)
+    truth = torch.tensor([float(p[model.number[text]]) if len(text) <= 2 else 0.0 for text in TEXTS])
+    assert distance(law(rows), truth) < 0.04  # the sampler draws from that law
+
+
+def eager(x: torch.Tensor, t: torch.Tensor, where: torch.Tensor | None = None) -> InsertionPrediction:
+    return InsertionPrediction(torch.full((*x.shape, K), -math.log(K)), torch.ones(x.shape[0], x.shape[1] + 1))
+
+
+@pytest.mark.parametrize("sampler", [InsertionSampler(20), ConfidentInsertion(20)])
+def test_given_tokens_keep_their_order_and_closed_gaps_stay_closed(sampler: InsertionSampler) -> None:
+    process = Insertion(K)
+    given = torch.tensor([0, OPEN, 1, -1, 0]).expand(20, -1).contiguous()
+    grown = set()
+    for frame in chain(process, eager, batch=20, length=9, sampler=sampler, seed=1, given=given):
+        if frame.place is None:
+            continue
+        for row, place in zip(frame.x.tolist(), frame.place.tolist(), strict=True):
+            text = [(c, p) for c, p in zip(row, place, strict=True) if c != PAD]
+            assert [p for _, p in text] == sorted(p for _, p in text)
+            assert [c for c, p in text if p in (0, 2, 4)] == [0, 1, 0]
+            assert [p for _, p in text if p != 1] == [0, 2, 3, 4] and len(text) <= 9
+            grown.add(len(text))
+    assert max(grown) == 9 and min(grown) == 4
     assert not (frame.x == process.mask).any()
+
+
+def test_two_doors_are_kept_apart() -> None:
+    process = Insertion(K)
+    given = torch.tensor([[OPEN, 0, 1, OPEN], [0, OPEN, OPEN, 1]])
+    *_, last = chain(process, eager, batch=2, length=30, sampler=InsertionSampler(30), seed=3, given=given)
+    for row, place, fixed in zip(last.x.tolist(), last.place.tolist(), ((1, 2), (0, 3)), strict=True):
+        text = [(c, p) for c, p in zip(row, place, strict=True) if c != PAD]
+        assert [c for c, p in text if p in fixed] == [0, 1] and len(text) > 2
+    outer = [p for p in last.place[0].tolist() if p < 4]
+    assert outer == sorted(outer) and {0, 3} <= set(outer)
+
+
+def test_confidence_order_unmasks_as_many_and_the_surest_first() -> None:
+    """The number of masks that fall in a step follows (b(v) − b(u))/(1 − b(u)), whatever the order."""
+    process = Insertion(K)
+    sure = torch.tensor([0.5, 0.99, 0.6, 0.9])
+
+    def closed(x: torch.Tensor, t: torch.Tensor, where: torch.Tensor | None = None) -> InsertionPrediction:
+        probs = torch.stack([sure, 1 - sure], -1)[: x.shape[1]].expand(*x.shape, K)
+        return InsertionPrediction(probs.log(), torch.zeros(x.shape[0], x.shape[1] + 1))
+
+    given = torch.full((4000, 4), -1)
+    frames = list(chain(process, closed, batch=4000, length=4, sampler=ConfidentInsertion(4), seed=0, given=given))
+    left = [float((frame.x == process.mask).double().mean()) for frame in frames]
+    assert left == pytest.approx([1.0, 0.75, 0.5, 0.25, 0.0], abs=0.015)
+    for frame in frames[1:-1]:
+        revealed = frame.x != process.mask
+        for surer, less in ((1, 3), (3, 2), (2, 0)):
+            assert (revealed[:, surer] | ~revealed[:, less]).all()
 
 
 def test_no_text_grows_beyond_the_longest() -> None:
     process = Insertion(K)
 
-    def greedy(x: torch.Tensor, t: torch.Tensor) -> InsertionPrediction:
+    def greedy(x: torch.Tensor, t: torch.Tensor, where: torch.Tensor | None = None) -> InsertionPrediction:
         return InsertionPrediction(torch.full((*x.shape, K), -math.log(K)), torch.full((x.shape[0], x.shape[1] + 1), 50.0))
 
-    last = list(InsertionSampler(steps=5, longest=7).chain(process, greedy, batch=4, seed=0))[-1]
-    assert last.x.shape == (4, 7)
+    assert sample(process, greedy, batch=4, length=7, sampler=InsertionSampler(steps=5), seed=0).shape == (4, 7)
 
 
-def test_insert_and_gap_cost_by_hand() -> None:
-    x, origin = torch.tensor([[5, 6], [7, PAD]]), torch.tensor([[0, 1], [0, -1]])
-    longer, stands = insert(x, origin, torch.tensor([[1, 0, 2], [0, 1, 0]]), mask=9)
+def test_grow_and_gap_cost_by_hand() -> None:
+    x = torch.tensor([[5, 6], [7, PAD]])
+    new = torch.tensor([[1, 2, 3], [4, 5, 6]])
+    longer, numbers = grow(
+        torch.tensor([[1, 0, 2], [0, 1, 0]]), x != PAD, (x, torch.full((2, 3), 9), PAD), (torch.zeros_like(x), new, -3)
+    )
     assert longer.tolist() == [[9, 5, 6, 9, 9], [7, 9, PAD, PAD, PAD]]
-    assert stands.tolist() == [[-1, 0, 1, -1, -1], [0, -1, -1, -1, -1]]
+    assert numbers.tolist() == [[1, 0, 0, 3, 3], [0, 5, -3, -3, -3]]
     cost = gap_cost(torch.tensor([0.0, 2.0]), torch.tensor([0.3, 1.5]))
     assert torch.allclose(cost, torch.tensor([0.3, 1.5 - 2 - 2 * math.log(1.5)]))
-    assert chi_square(torch.tensor([50, 50]), torch.tensor([0.5, 0.5])) > 0.5
+
+
+def test_padding_changes_nothing_in_the_network() -> None:
+    """The same texts alone, and beside longer ones: the same predictions, so padding enters no attention."""
+    model = Model.build("flexmdm", Characters("ab"), length=9, width=32, depth=3, heads=2)
+    with torch.no_grad():
+        for weight in model.network.parameters():
+            weight.add_(0.3 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(weight.numel())))
+    x = torch.tensor([[0, K, 1, PAD, PAD, PAD], [1, 0, K, K, 1, 0]])
+    t = torch.tensor([0.4, 0.4])
+    both, alone = model.denoiser(x, t), model.denoiser(x[:1, :3], t[:1])
+    assert torch.allclose(both.log_probs[0, :3], alone.log_probs[0], atol=1e-6)
+    assert torch.allclose(both.gaps[0, :4], alone.gaps[0], atol=1e-6)
+    full = model.denoiser(torch.full((1, 9), K), t[:1])
+    assert (full.gaps == 0).all() and (alone.gaps > 0).all()  # at the greatest length nothing more is expected
+    at_masks = model.denoiser(x, t, x == K)
+    assert torch.allclose(at_masks.log_probs, both.log_probs[x == K])
 
 
 def test_mistakes() -> None:
@@ -232,10 +381,20 @@ def test_mistakes() -> None:
         (lambda: process.corrupt(x + 5, torch.tensor([0.5])), "tokens must lie in 0…1"),
         (lambda: InsertionElbo(Linear()), "needs an Insertion process"),  # pyright: ignore[reportArgumentType]
         (lambda: InsertionSampler(steps=0), "steps must be a whole number"),
-        (lambda: InsertionSampler(longest=0), "longest must be ≥ 1"),
-        (lambda: InsertionElbo(process)(lambda x, t: torch.zeros(1), x), "must return an InsertionPrediction"),  # pyright: ignore
+        (lambda: InsertionSampler(order="x"), 'order must be "random" or "confidence"'),  # pyright: ignore[reportArgumentType]
+        (lambda: sample(process, eager, batch=1, length=0, sampler=InsertionSampler()), "length must be ≥ 1"),
+        (lambda: sample(process, eager, batch=1, length=3, sampler=Ancestral()), "needs a process over tokens"),
         (
-            lambda: InsertionElbo(process)(lambda x, t: InsertionPrediction(torch.zeros(1), torch.zeros(1)), x),
+            lambda: sample(Masked(K, Linear()), eager, batch=1, length=3, sampler=InsertionSampler()),
+            "needs an Insertion process",
+        ),
+        (
+            lambda: sample(process, eager, batch=1, length=3, sampler=InsertionSampler(), given=torch.tensor([[-3]])),
+            "given must hold tokens 0…1, or -1 for one free token or -2 for any number of them, found -3",
+        ),
+        (lambda: InsertionElbo(process)(lambda x, t, where: torch.zeros(1), x), "must return an InsertionPrediction"),  # pyright: ignore
+        (
+            lambda: InsertionElbo(process)(lambda x, t, where: InsertionPrediction(torch.zeros(1), torch.zeros(1)), x),
             "must return shapes",
         ),
     ):

@@ -1,7 +1,5 @@
 """Metropolis–Hastings leaves the target as it is: detailed balance by enumeration, then by drawing."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
@@ -12,11 +10,7 @@ from unnoise import Ancestral, FirstHitting, Linear, Masked, Metropolis, Tweedie
 TOY = Toy(3, 2, seed=0)
 
 
-@pytest.fixture(autouse=True)
-def _double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def kernel(process, denoiser, level: float) -> torch.Tensor:

@@ -1,7 +1,9 @@
 """Model: build, save, load, write, score; for every method."""
 
+import itertools
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from unnoise import Model
 from unnoise.data import Characters, Text8
 from unnoise.method_table import SAMPLERS, method, methods
 
-FIXED = methods()
+FIXED = [name for name in methods() if not method(name).process(2).variable]
 
 
 def nano(name: str = "mdlm", length: int = 12, codec=None, seed: int = 0) -> Model:
@@ -48,7 +50,9 @@ def test_the_chain_ends_where_generate_does(name: str) -> None:
     steps = list(model.chain(steps=6, seed=3))
     assert steps[-1].text == model.generate(steps=6, seed=3)[0]
     assert steps[0].t == 1 and steps[-1].t == 0
-    assert all(len(step.confidences) == len(step.tokens) == 12 for step in steps)
+    assert all(len(step.confidences) == len(step.tokens) == len(step.fresh) == 12 for step in steps)
+    changed = [[new != old for new, old in zip(b.tokens, a.tokens, strict=True)] for a, b in itertools.pairwise(steps)]
+    assert [step.fresh for step in steps[1:]] == changed and not any(steps[0].fresh)
     assert all(0 <= c <= 1 for step in steps for c in step.confidences)
     assert "·" not in steps[-1].text
 
@@ -56,8 +60,10 @@ def test_the_chain_ends_where_generate_does(name: str) -> None:
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_samplers_by_name(sampler: str) -> None:
     names = {"left-to-right": "ar", "gaussian": "gaussian", "ddim": "gaussian", "flow": "bfn"}
+    names |= {"insertion": "flexmdm", "insertion-confidence": "flexmdm"}
     model = nano(names.get(sampler, "mdlm"))
-    assert len(model.generate(sampler=sampler, steps=4, temperature=0.7, top_p=0.9)[0]) == 12
+    text = model.generate(sampler=sampler, steps=4, temperature=0.7, top_p=0.9)[0]
+    assert len(text) <= 12 if model.process.variable else len(text) == 12
 
 
 def test_temperature_reaches_the_methods_own_sampler() -> None:
@@ -66,7 +72,34 @@ def test_temperature_reaches_the_methods_own_sampler() -> None:
     assert len(set(cold)) == 1 and len(set(model.generate(n=4, seed=5))) > 1
 
 
-@pytest.mark.parametrize("name", FIXED)
+def test_a_model_of_variable_length_chooses_how_much_to_write() -> None:
+    model = nano("flexmdm", length=24)
+    texts = model.generate(n=12, steps=20, seed=1)
+    assert texts == model.generate(n=12, steps=20, seed=1) and len({len(text) for text in texts}) > 2
+    assert all(len(text) <= 24 for text in texts)
+    assert all(len(text) <= 5 for text in model.generate(n=6, length=5, steps=20))
+    filled = model.infill("the [GAP] sat [MASK]n t[GAP]e mat", n=20, steps=20)
+    assert all(re.fullmatch(r"the [a-z ]* sat [a-z ]n t[a-z ]*e mat", text) for text in filled)
+    assert len({len(text) for text in filled}) > 1 and all(len(text) <= 24 for text in filled)
+    assert all(text.startswith("he") and text.endswith("lo") for text in model.complete("he", "lo", n=3, steps=9))
+    score = model.score("hello wor", samples=8)
+    assert math.isfinite(score.nats) and not score.exact and score.stderr > 0
+
+
+def test_the_chain_shows_insertions_as_they_happen() -> None:
+    model = nano("flexmdm", length=24)
+    steps = list(model.chain(steps=30, seed=3, template="ab[GAP]cd"))
+    assert steps[0].text == "abcd" and steps[-1].text == model.infill("ab[GAP]cd", steps=30, seed=3)[0]
+    for before, after in itertools.pairwise(steps):
+        kept = [token for token, fresh in zip(after.tokens, after.fresh, strict=True) if not fresh]
+        assert len(after.tokens) >= len(before.tokens) and after.text.startswith("ab") and after.text.endswith("cd")
+        rest = iter(before.tokens)
+        assert all(token in rest for token in kept)  # what is not new stood there before, in this order
+    grown = [after for before, after in itertools.pairwise(steps) if len(after.tokens) > len(before.tokens)]
+    assert grown and all(any(step.fresh) for step in grown)
+
+
+@pytest.mark.parametrize("name", methods())
 def test_saving_and_loading_changes_nothing(name: str, tmp_path: Path) -> None:
     model = nano(name)
     model.save(tmp_path / "m")
@@ -225,6 +258,7 @@ def test_a_damaged_model_is_refused_in_a_sentence(damage: str, tmp_path: Path) -
         (lambda m: m.generate(steps=0), "steps must be a whole number ≥ 1"),
         (lambda m: m.generate(temperature=-1), "temperature must be ≥ 0"),
         (lambda m: m.infill("no blanks"), r"mark each blank token with \[MASK\]"),
+        (lambda m: m.infill("the [GAP] sat"), r"\[GAP\] stands for any number of tokens, which mdlm cannot choose"),
         (lambda m: m.infill("a" * 12 + "[MASK]"), "at most 12 tokens, found 13"),
         (lambda m: m.complete("a" * 12), "nothing is left to write in a length of 12"),
         (lambda m: m.score(""), "no text to score"),

@@ -1,7 +1,5 @@
 """The other objectives, and the gradient through a learned schedule."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
@@ -24,11 +22,7 @@ from unnoise.objective import Denoising, leave_one_out
 TOY = Toy(3, 2, seed=0)
 
 
-@pytest.fixture(autouse=True)
-def _double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def at(objective: Denoising, process: Process, denoiser, t: float) -> float:

@@ -1,7 +1,6 @@
 """The law of every sampler: computed exactly by enumeration, compared with p_data, and met by what is drawn."""
 
 import itertools
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -30,11 +29,7 @@ TOYS = {"K=3 L=2": Toy(3, 2, seed=0), "K=4 L=3": Toy(4, 3, seed=1)}
 DRAWS = 20_000
 
 
-@pytest.fixture(autouse=True)
-def _double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def exact_law(toy: Toy, process: Process, sampler: GridSampler, denoiser, given: torch.Tensor | None = None) -> torch.Tensor:
@@ -247,7 +242,7 @@ def test_temperature_and_top_p_shape_the_mean() -> None:
 def test_the_asker_counts_and_remembers() -> None:
     toy = TOYS["K=4 L=3"]
     made = Masked(4, Linear())
-    asker = Asker(made, Random(toy, made, time=0.0), time_free=True)
+    asker = Asker(made, Random(toy, made, time=0.0), length=3, time_free=True)
     x = torch.full((2, 3), made.mask)
     where = torch.ones_like(x, dtype=torch.bool)
     first = asker(x, torch.ones(2), where)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         GaussianSampler as GaussianSampler,
     )
     from unnoise.insertion import (
+        ConfidentInsertion as ConfidentInsertion,
         InsertionElbo as InsertionElbo,
         InsertionPrediction as InsertionPrediction,
         InsertionSampler as InsertionSampler,
@@ -50,10 +51,15 @@ if TYPE_CHECKING:
     from unnoise.process.insertion import Insertion as Insertion
     from unnoise.sampler import (
         Ancestral as Ancestral,
+        Confidence as Confidence,
+        EntropyBounded as EntropyBounded,
         EulerLeaping as EulerLeaping,
         FirstHitting as FirstHitting,
         Frame as Frame,
+        LeastEntropy as LeastEntropy,
+        Margin as Margin,
         Metropolis as Metropolis,
+        Remasking as Remasking,
         Sampler as Sampler,
         TweedieLeaping as TweedieLeaping,
         chain as chain,
@@ -81,7 +87,7 @@ _HOME = {
     "data.corpus": ["Corpus", "corpus"],
     "denoiser": ["Denoiser"],
     "embedding_diffusion": ["Ddim", "GaussianElbo", "GaussianSampler"],
-    "insertion": ["InsertionElbo", "InsertionPrediction", "InsertionSampler"],
+    "insertion": ["ConfidentInsertion", "InsertionElbo", "InsertionPrediction", "InsertionSampler"],
     "method_table": ["Method", "method", "methods"],
     "model": ["Model", "Score", "load"],
     "objective": ["ConcreteScore", "CrossEntropy", "Elbo", "Hybrid", "LeaveOneOut", "Objective", "ScoreEntropy"],
@@ -91,10 +97,15 @@ _HOME = {
     "process.insertion": ["Insertion"],
     "sampler": [
         "Ancestral",
+        "Confidence",
+        "EntropyBounded",
         "EulerLeaping",
         "FirstHitting",
         "Frame",
+        "LeastEntropy",
+        "Margin",
         "Metropolis",
+        "Remasking",
         "Sampler",
         "TweedieLeaping",
         "chain",

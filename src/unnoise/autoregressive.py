@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -57,6 +57,8 @@ class LeftToRight(Sampler):
     Keeps the model's law. Given positions are read as they stand; what comes after a position cannot influence it, so
     a given suffix is a heuristic.
     """
+
+    law: ClassVar[str] = "keeps the model's law exactly"
 
     @property
     def needs_mean(self) -> bool:

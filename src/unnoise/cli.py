@@ -14,7 +14,7 @@ import tyro
 from tyro.conf import FlagCreatePairsOff, OmitSubcommandPrefixes, Positional, arg, subcommand
 
 if TYPE_CHECKING:
-    from unnoise.model import Model
+    from unnoise.model import Model, Step
 
 DEFAULT_MODEL = "the newest in runs/"
 Quiet = Annotated[bool, arg(name="json", help="Print one JSON object.")]
@@ -76,7 +76,7 @@ class _Writing:
     num_samples: Annotated[int, arg(help="How many texts.")] = 2
     steps: Annotated[int, arg(help="Denoising steps: network calls, at most.")] = 128
     sampler: Annotated[
-        str | None, arg(help="ancestral, first-hitting, tweedie, euler, left-to-right; default: the method's.")
+        str | None, arg(help="A name from `unnoise ls`, such as confidence or first-hitting; default: the method's own.")
     ] = None
     temperature: float = 1.0
     top_p: float = 1.0
@@ -109,7 +109,7 @@ class Generate(_Writing):
     Example: unnoise generate --model runs/first --num-samples 3 --watch
     """
 
-    length: Annotated[int | None, arg(help="Tokens of a text; default: the model's length.")] = None
+    length: Annotated[int | None, arg(help="Tokens of a text (flexmdm: at most); default: the model's length.")] = None
     watch: Annotated[bool, arg(help="Watch the first text emerge from noise.")] = False
     replay: Annotated[Path | None, arg(help="Write the chain as an HTML page that plays.")] = None
 
@@ -119,24 +119,25 @@ class Generate(_Writing):
         from unnoise.screen import watch
 
         model = open_model(self.model, self.device)
-        if self.watch or self.replay:
-            steps = list(model.chain(self.num_samples, self.length, **self._how()))
-            if self.watch and not self.quiet:
-                watch(steps)
-            if self.replay:
-                write_replay(self.replay, steps, f"{model.method.name}: a text from noise, seed {self.seed}")
-                print(f"wrote {self.replay}", file=sys.stderr)
-        return self._show(model, model.generate(self.num_samples, self.length, **self._how()), seed=self.seed)
+        steps: list[Step] = []
+        follow = steps.append if self.watch or self.replay else None
+        texts = model.generate(self.num_samples, self.length, on_step=follow, **self._how())
+        if self.watch and not self.quiet:
+            watch(steps)
+        if self.replay:
+            write_replay(self.replay, steps, f"{model.method.name}: a text from noise, seed {self.seed}")
+            print(f"wrote {self.replay}", file=sys.stderr)
+        return self._show(model, texts, seed=self.seed)
 
 
 @dataclass
 class Infill(_Writing):
-    """Fill in each [MASK] of a text with one token.
+    """Fill in each [MASK] of a text with one token, and each [GAP] with any number of them (flexmdm).
 
     Example: unnoise infill "the [MASK][MASK][MASK] of the people" --num-samples 3
     """
 
-    text: Annotated[Positional[str], arg(metavar="TEXT", help="A text with [MASK] for each blank.")] = ""
+    text: Annotated[Positional[str], arg(metavar="TEXT", help="A text with [MASK] for each blank token, [GAP] for a gap.")] = ""
 
     def run(self) -> int:
         """Fill in and print."""
@@ -214,16 +215,20 @@ class Eval:
 
         model = open_model(self.model, self.device)
         source = corpus(self.data)
-        tokens = source.tokens(model.codec, self.split)
-        nats, error = model.evaluate(tokens, self.windows, self.samples, self.seed)
-        scale = 1 / (math.log(2) * source.characters_per_token(model.codec, self.split))
-        count = min(len(tokens) // model.length, self.windows or len(tokens))
+        texts = source.texts(model.codec, self.split, model.length, model.process.variable)
+        x = texts.windows(self.windows)
+        nats, error = model.evaluate(x, self.samples, self.seed)
+        scale = 1 / (math.log(2) * texts.characters)
+        kind_of_text = "sentences of at most" if model.process.variable else "windows of"
         if self.quiet:
             result = {"bits_per_char": nats * scale, "stderr": error * scale, "exact": model.method.exact}
-            print(json.dumps(result | {"windows": count, "method": model.method.name, "nats": nats * count * model.length}))
+            total = nats * int((x >= 0).sum())
+            print(json.dumps(result | {"windows": len(x), "method": model.method.name, "nats": total}))
         else:
             kind = "exact" if model.method.exact else "upper bound"
-            print(f"{nats * scale:.4f} ± {error * scale:.4f} bits per character ({kind}; {count} windows of {model.length})")
+            print(
+                f"{nats * scale:.4f} ± {error * scale:.4f} bits per character ({kind}; {len(x)} {kind_of_text} {model.length})"
+            )
         return 0
 
 
@@ -231,17 +236,25 @@ class Eval:
 class Info:
     """What a model is.
 
-    Example: unnoise info --model runs/first
+    Example: unnoise info --model runs/first --schedule
     """
 
     model: ModelName = None
+    schedule: Annotated[bool, arg(help="Show the noise schedule, and the learned exponents where there are any.")] = False
+    picture: Annotated[Path | None, arg(help="Write the schedule as a picture, .png or .svg.")] = None
     quiet: Quiet = False
 
     def run(self) -> int:
         """Print the configuration."""
         model = open_model(self.model, "cpu")
+        if self.picture:
+            from unnoise.plot import plot_schedule
+
+            plot_schedule(model, self.picture)
+            print(f"wrote {self.picture}", file=sys.stderr)
         if self.quiet:
-            print(json.dumps(model.config() | {"parameters": model.parameters}, ensure_ascii=False))
+            result = model.config() | {"parameters": model.parameters}
+            print(json.dumps(result | (self._schedule(model) if self.schedule else {}), ensure_ascii=False))
             return 0
         shape = model.shape
         print(f"{model.method.name}: {model.method.title}\n{model.method.paper}")
@@ -252,7 +265,34 @@ class Info:
         print(f"length     {shape.length} tokens")
         for name, value in model.notes.items():
             print(f"{name:10s} {value}")
+        if self.schedule:
+            self._show(self._schedule(model))
         return 0
+
+    def _schedule(self, model: "Model") -> dict[str, Any]:
+        """α at some times, by curve (the mean over tokens where they differ), and the learned exponents."""
+        import torch
+
+        from unnoise.plot import exponents
+
+        t = torch.tensor([0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99], dtype=torch.float64)
+        with torch.no_grad():
+            curves = {name: alpha(t).view(len(t), -1).mean(1).tolist() for name, alpha in model.process.curves().items()}
+        return {"t": t.tolist(), "curves": curves, "exponents": exponents(model)}
+
+    def _show(self, schedule: dict[str, Any]) -> None:
+        curves, exponents = schedule["curves"], schedule["exponents"]
+        if not curves:
+            print("schedule   none: this method has no noise")
+            return
+        print("schedule   t     " + " ".join(f"{t:5.2f}" for t in schedule["t"]))
+        for name, values in curves.items():
+            print(f"           {name}{' (mean)' if exponents else ''}  " + " ".join(f"{value:5.3f}" for value in values))
+        if exponents:
+            listed = list(exponents.items())
+            print(f"exponents  α_i(t) = 1 − t^w_i, w from {listed[-1][1]:.3f} to {listed[0][1]:.3f}")
+            for words, some in (("first", listed[:5]), ("last", listed[:-6:-1])):
+                print(f"           revealed {words}: " + ", ".join(f"{token} {w:.3f}" for token, w in some))
 
 
 @dataclass
@@ -266,18 +306,22 @@ class Ls:
 
     def run(self) -> int:
         """Print the table of methods, then the models at hand."""
-        from unnoise.method_table import method, methods
+        from unnoise.method_table import SAMPLERS, method, methods
 
         models = {str(path): json.loads((path / "config.json").read_text()).get("method", "?") for path in model_folders()}
         if self.quiet:
-            print(json.dumps({"methods": methods(), "models": models}))
+            laws = {name: sampler.law for name, sampler in SAMPLERS.items()}
+            print(json.dumps({"methods": methods(), "samplers": laws, "models": models}, ensure_ascii=False))
             return 0
         print("methods")
         for name in methods():
-            print(f"  {name:14s} {method(name).title}")
+            print(f"  {name:20s} {method(name).title}")
+        print("samplers")
+        for name, sampler in SAMPLERS.items():
+            print(f"  {name:20s} {sampler.law}")
         print("models" if models else "models: none yet; unnoise train mdlm --data sotu --minutes 3")
         for path, name in models.items():
-            print(f"  {path:30s} {name}")
+            print(f"  {path:20s} {name}")
         return 0
 
 

@@ -8,7 +8,7 @@ from rich.rule import Rule
 from unnoise.data import codec
 from unnoise.data.corpus import corpus
 from unnoise.model import MASK, Model
-from unnoise.plot import plot_curve
+from unnoise.plot import can_draw, plot_curve
 from unnoise.proverbs import PROVERBS, encode, write
 from unnoise.replay import write_replay
 from unnoise.screen import Bar, watch
@@ -28,7 +28,8 @@ def demo(minutes: float, out: Path, seed: int) -> int:
     run = Run(model, source, Options(minutes=minutes, seed=seed, eval_every=150), out)
     with Bar() as bar:
         report = run.go(bar)
-    plot_curve(out)
+    if can_draw():
+        plot_curve(out, out / "curve.png")
     console.print(
         f"[bold]{report.bits_before:.2f} → {report.bits:.2f} ± {report.stderr:.2f} bits per character[/] on addresses that it "
         f"has not seen (an upper bound; {model.parameters:,} parameters, {report.tokens:,} characters read)"
@@ -42,7 +43,8 @@ def demo(minutes: float, out: Path, seed: int) -> int:
         console.print(f"  {text}", markup=False, highlight=False)
     page = write_replay(out / "replay.html", steps, "mdlm: an address from noise")
     console.print(Rule())
-    console.print(f"the model is in {out}, its training curve in {out / 'curve.png'}", markup=False, highlight=False)
+    curve = f", its training curve in {out / 'curve.png'}" if can_draw() else ""
+    console.print(f"the model is in {out}{curve}", markup=False, highlight=False)
     console.print(
         f"watch the text emerge in a browser: {page.resolve().as_uri()}", markup=False, highlight=False, soft_wrap=True
     )

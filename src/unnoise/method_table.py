@@ -8,11 +8,25 @@ from unnoise.any_order import AnyOrder
 from unnoise.autoregressive import Autoregressive, LeftToRight
 from unnoise.bayesian_flow import BayesianFlow, FlowElbo, FlowSampler
 from unnoise.embedding_diffusion import Ddim, GaussianElbo, GaussianSampler
+from unnoise.insertion import ConfidentInsertion, InsertionElbo, InsertionSampler
 from unnoise.objective import ConcreteScore, CrossEntropy, Elbo, Hybrid, LeaveOneOut, Objective
 from unnoise.process import Canvas, Masked, Process, Uniform
 from unnoise.process.gaussian import Gaussian
-from unnoise.reading import CausalDenoiser, MeanDenoiser, NetworkDenoiser, ScoreDenoiser
-from unnoise.sampler import Ancestral, EulerLeaping, FirstHitting, Metropolis, Sampler, TweedieLeaping
+from unnoise.process.insertion import Insertion
+from unnoise.reading import CausalDenoiser, GapDenoiser, MeanDenoiser, NetworkDenoiser, ScoreDenoiser
+from unnoise.sampler import (
+    Ancestral,
+    Confidence,
+    EntropyBounded,
+    EulerLeaping,
+    FirstHitting,
+    LeastEntropy,
+    Margin,
+    Metropolis,
+    Remasking,
+    Sampler,
+    TweedieLeaping,
+)
 from unnoise.schedule import Cosine, CosineTable, Linear, LogLinear, PerToken
 
 STEPS = 1000  # T of the discrete-time papers
@@ -172,6 +186,16 @@ _TABLE = {
             TweedieLeaping,
         ),
         Method(
+            "flexmdm",
+            "Flex-MDM: tokens are inserted and unmasked, so that the model chooses the length",
+            "Kim et al. 2025, arXiv:2509.01025",
+            Insertion,
+            GapDenoiser,
+            InsertionElbo,
+            InsertionElbo,
+            InsertionSampler,
+        ),
+        Method(
             "gaussian",
             "Gaussian diffusion of learned embeddings, with its likelihood bound",
             "Gulrajani and Hashimoto 2023 (Plaid), arXiv:2305.18619; Ho et al. 2020, arXiv:2006.11239",
@@ -221,6 +245,11 @@ _TABLE = {
 SAMPLERS: dict[str, type[Sampler]] = {
     "ancestral": Ancestral,
     "first-hitting": FirstHitting,
+    "confidence": Confidence,
+    "margin": Margin,
+    "entropy": LeastEntropy,
+    "entropy-bounded": EntropyBounded,
+    "remasking": Remasking,
     "tweedie": TweedieLeaping,
     "euler": EulerLeaping,
     "metropolis": Metropolis,
@@ -228,6 +257,8 @@ SAMPLERS: dict[str, type[Sampler]] = {
     "gaussian": GaussianSampler,
     "ddim": Ddim,
     "flow": FlowSampler,
+    "insertion": InsertionSampler,
+    "insertion-confidence": ConfidentInsertion,
 }
 
 

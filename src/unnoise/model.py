@@ -7,7 +7,7 @@ in it is unpickled.
 import itertools
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,25 +19,54 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from unnoise.data import Codec, codec as make_codec, codec_from
-from unnoise.data.corpus import windows, write_atomically
+from unnoise.data.corpus import write_atomically
+from unnoise.data.texts import PAD
+from unnoise.denoiser import ask
 from unnoise.method_table import Method, method as method_named, named_sampler
 from unnoise.network.transformer import SIZES, Shape, Transformer
 from unnoise.objective import Objective
+from unnoise.process.base import LATEST, Process
+from unnoise.process.insertion import OPEN
 from unnoise.sampler import Frame, Sampler, chain
+from unnoise.spelling import FILE as WORDS, Correction, Speller, Words
 
 MASK = "[MASK]"
+GAP = "[GAP]"  # any number of tokens
 BLANK = "·"  # how a mask is shown
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 ROWS = 32  # sequences evaluated at once when scoring
 
 
 class Step(NamedTuple):
-    """One moment of a chain: the time, the text with masks shown as ·, and a confidence for each token of it."""
+    """One moment of a chain: the time, the text with masks shown as ·, and for each token of it a confidence, how it is
+    shown, whether it is new, and its number."""
 
     t: float
     text: str
     confidences: list[float]
     tokens: list[str]
+    fresh: list[bool]
+    ids: list[int]
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How to write: network calls, at most; a sampler's name (see `SAMPLERS`; the method's own by default); the shaping of
+    the network's distribution; the seed."""
+
+    steps: int = 128
+    sampler: str | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    seed: int = 0
+
+
+class Template(NamedTuple):
+    """A text with blanks: raw pieces, the entries of `given` that stand between each and the next, and all of `given`."""
+
+    pieces: list[str]
+    spans: list[range]
+    given: list[int]
 
 
 @dataclass(frozen=True)
@@ -65,6 +94,7 @@ class Model:
         self.denoiser = method.denoiser(self.network, self.process)
         self.bound: Objective = method.bound(self.process)
         self.notes: dict[str, Any] = {}
+        self.words: Words | None = None  # of the corpus it was trained on
 
     # ---- making, saving, loading -------------------------------------------------------------------------------------
 
@@ -85,17 +115,18 @@ class Model:
         entry = method_named(method)
         codec = make_codec(codec) if isinstance(codec, str) else codec
         default = SIZES[size]
-        inputs = entry.process(codec.vocab).inputs
+        process = entry.process(codec.vocab)
         shape = Shape(
-            inputs=inputs,
+            inputs=process.inputs,
             outputs=codec.vocab,
-            length=length,
+            length=length + process.around,
             width=default[0] if width is None else width,
             depth=default[1] if depth is None else depth,
             heads=default[2] if heads is None else heads,
             time=not entry.time_free,
             causal=entry.denoiser.causal,
             every=default[3],
+            gaps=entry.denoiser.gaps,
         )
         with torch.random.fork_rng():
             torch.manual_seed(seed)
@@ -133,6 +164,8 @@ class Model:
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
         self.codec.save(folder)
+        if self.words is not None:
+            self.words.save(folder / WORDS)
         tensors = {name: value.detach().cpu().contiguous() for name, value in self.weights().items()}
         write_atomically(folder / WEIGHTS, save(tensors))
         write_atomically(folder / CONFIG, (json.dumps(self.config(), indent=2, ensure_ascii=False) + "\n").encode())
@@ -152,6 +185,8 @@ class Model:
         except ValueError as error:
             raise ValueError(f"{folder / WEIGHTS} does not fit {CONFIG}: {error}") from error
         model.notes = config.get("notes", {})
+        if (folder / WORDS).exists():
+            model.words = Words.load(folder / WORDS)
         model.network.eval()
         return model
 
@@ -169,7 +204,7 @@ class Model:
     @property
     def length(self) -> int:
         """The longest text, in tokens."""
-        return self.shape.length
+        return self.shape.length - self.process.around
 
     @property
     def parameters(self) -> int:
@@ -179,129 +214,160 @@ class Model:
     # ---- writing -----------------------------------------------------------------------------------------------------
 
     def generate(
-        self,
-        n: int = 1,
-        length: int | None = None,
-        steps: int = 128,
-        sampler: str | None = None,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        seed: int = 0,
+        self, n: int = 1, length: int | None = None, on_step: Callable[[Step], None] | None = None, **how: Any
     ) -> list[str]:
-        """n new texts. `sampler` is a name (see `SAMPLERS`), the method's own by default."""
-        if n < 1:
-            raise ValueError(f"the number of samples must be ≥ 1, found {n}")
-        given = self._blank_canvas(n, length)
-        return [self.codec.decode(row) for row in self._final(given, steps, sampler, temperature, top_p, seed).tolist()]
+        """n new texts of `length` tokens (at most, where the model chooses the length); for the rest see `Writing`.
 
-    def chain(
-        self,
-        n: int = 1,
-        length: int | None = None,
-        steps: int = 128,
-        sampler: str | None = None,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        seed: int = 0,
-        template: str | None = None,
-    ) -> Iterator[Step]:
+        on_step is told every canvas of the first text, as `chain` yields them.
+        """
+        return self._write(self._blank(length), n, length, Writing(**how), on_step)
+
+    def chain(self, n: int = 1, length: int | None = None, template: str | None = None, **how: Any) -> Iterator[Step]:
         """The first of n texts as it emerges, canvas by canvas; with `template`, the infilling of that."""
-        given = self._blank_canvas(n, length) if template is None else self._template(template)[0].expand(n, -1)
-        for frame in self._frames(given, steps, sampler, temperature, top_p, seed):
-            tokens = [BLANK if token >= self.codec.vocab else self.codec.show(token) for token in frame.x[0].tolist()]
-            yield Step(frame.t, "".join(tokens), frame.confidence[0].tolist(), tokens)
+        before: Frame | None = None
+        given = self._blank(length) if template is None else self._template(template)
+        for frame in self._frames(given, n, length, Writing(**how)):
+            yield self._step(frame, before)
+            before = frame
 
-    def infill(
-        self,
-        text: str,
-        n: int = 1,
-        steps: int = 128,
-        sampler: str | None = None,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        seed: int = 0,
-    ) -> list[str]:
-        """n variants of a text with each [MASK] replaced by one token; the rest comes back unchanged."""
-        given, pieces = self._template(text)
-        rows = self._final(given.expand(n, -1).contiguous(), steps, sampler, temperature, top_p, seed)
-        results = []
-        for row in rows.tolist():
-            blanks = [token for token, known in zip(row, given[0].tolist(), strict=True) if known < 0]
-            filled, used = pieces[0][0], 0
-            for before, (piece, _) in itertools.pairwise(pieces):
-                filled += self.codec.decode(blanks[used : used + before[1]]) + piece
-                used += before[1]
-            results.append(filled)
-        return results
+    def infill(self, text: str, n: int = 1, length: int | None = None, **how: Any) -> list[str]:
+        """n variants of a text with each [MASK] replaced by one token, and each [GAP] by as many as the model likes.
 
-    def complete(
-        self,
-        prefix: str = "",
-        suffix: str = "",
-        length: int | None = None,
-        n: int = 1,
-        steps: int = 128,
-        sampler: str | None = None,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        seed: int = 0,
-    ) -> list[str]:
-        """n texts of `length` tokens that begin with prefix and end with suffix."""
-        length = self.length if length is None else length
-        around = len(self.codec.encode(prefix)) + len(self.codec.encode(suffix))
-        if around >= length:
-            raise ValueError(f"prefix and suffix have {around} tokens: nothing is left to write in a length of {length}")
-        return self.infill(prefix + MASK * (length - around) + suffix, n, steps, sampler, temperature, top_p, seed)
+        The rest comes back unchanged. [GAP] is for methods of variable length; `length` then limits the whole.
+        """
+        return self._write(self._template(text), n, length, Writing(**how))
 
-    def _blank_canvas(self, n: int, length: int | None) -> Tensor:
-        length = self.length if length is None else length
+    def complete(self, prefix: str = "", suffix: str = "", length: int | None = None, n: int = 1, **how: Any) -> list[str]:
+        """n texts of `length` tokens (at most, where the model chooses the length) that begin and end as given."""
+        longest = self.length if length is None else length
+        before, after = self.codec.encode(prefix).tolist(), self.codec.encode(suffix).tolist()
+        room = longest - len(before) - len(after)
+        if room < 1:
+            raise ValueError(
+                f"prefix and suffix have {len(before) + len(after)} tokens: nothing is left to write in a length of {longest}"
+            )
+        self._check_length(longest)
+        blanks = self.process.blank(1, room)[0].tolist()
+        span = range(len(before), len(before) + len(blanks))
+        return self._write(Template([prefix, suffix], [span], [*before, *blanks, *after]), n, longest, Writing(**how))
+
+    def _check_length(self, length: int) -> None:
         if not 1 <= length <= self.length:
             raise ValueError(f"this model writes texts of 1 to {self.length} tokens, found a length of {length}")
-        return torch.full((n, length), -1)
 
-    def _template(self, text: str) -> tuple[Tensor, list[tuple[str, int]]]:
-        """A text with [MASK]s → given [1, L], −1 where blank, and the pieces of raw text with the blanks after each."""
-        runs = re.split(rf"((?:{re.escape(MASK)})+)", text)
+    def _blank(self, length: int | None) -> Template:
+        """Nothing given."""
+        length = self.length if length is None else length
+        self._check_length(length)
+        given = self.process.blank(1, length)[0].tolist()
+        return Template(["", ""], [range(len(given))], given)
+
+    def _template(self, text: str) -> Template:
+        """A text with [MASK]s and [GAP]s."""
+        runs = re.split(rf"((?:{re.escape(MASK)}|{re.escape(GAP)})+)", text)
         if len(runs) == 1:
             raise ValueError(f"nothing to fill in: mark each blank token with {MASK}")
-        tokens: list[int] = []
-        pieces: list[tuple[str, int]] = []
+        if GAP in text and not self.process.variable:
+            raise ValueError(
+                f"{GAP} stands for any number of tokens, which {self.method.name} cannot choose: use {MASK} for each token, "
+                "or a model of variable length (flexmdm)"
+            )
+        given: list[int] = []
+        spans: list[range] = []
         for piece, marks in zip(runs[::2], [*runs[1::2], ""], strict=True):
-            blanks = len(marks) // len(MASK)
-            tokens += [*self.codec.encode(piece).tolist(), *[-1] * blanks]
-            pieces.append((piece, blanks))
-        if len(tokens) > self.length:
-            raise ValueError(f"this model reads texts of at most {self.length} tokens, found {len(tokens)}")
-        return torch.tensor([tokens]), pieces
+            given += self.codec.encode(piece).tolist()
+            blanks = [OPEN if mark == GAP else -1 for mark in re.findall(r"\[\w+\]", marks)]
+            if blanks:
+                spans.append(range(len(given), len(given) + len(blanks)))
+            given += blanks
+        if sum(token != OPEN for token in given) > self.length:
+            raise ValueError(f"this model reads texts of at most {self.length} tokens, found {len(given)}")
+        return Template(runs[::2], spans, given)
 
-    def _sampler(self, name: str | None, steps: int, temperature: float, top_p: float) -> Sampler:
-        if name is not None:
-            return named_sampler(name, steps, temperature, top_p)
-        own = self.method.sampler(steps)
-        return type(own)(**{**vars(own), "temperature": temperature, "top_p": top_p})
+    def _sampler(self, how: Writing) -> Sampler:
+        if how.sampler is not None:
+            return named_sampler(how.sampler, how.steps, how.temperature, how.top_p)
+        own = self.method.sampler(how.steps)
+        return type(own)(**{**vars(own), "temperature": how.temperature, "top_p": how.top_p})
 
-    def _frames(
-        self, given: Tensor, steps: int, sampler: str | None, temperature: float, top_p: float, seed: int
-    ) -> Iterator[Frame]:
-        chosen = self._sampler(sampler, steps, temperature, top_p)
+    def _frames(self, template: Template, n: int, length: int | None, how: Writing) -> Iterator[Frame]:
+        if n < 1:
+            raise ValueError(f"the number of samples must be ≥ 1, found {n}")
+        given = torch.tensor([template.given]).expand(n, -1).contiguous()
+        sampler = self._sampler(how)
         self.network.eval()
-        batch, length = given.shape
         yield from chain(
             self.process,
-            self.denoiser,
-            batch=batch,
-            length=length,
-            sampler=chosen,
-            given=given.contiguous(),
-            seed=seed,
+            self.denoiser,  # pyright: ignore[reportArgumentType]
+            batch=n,
+            length=(length or self.length) if self.process.variable else given.shape[1],
+            sampler=sampler,
+            given=given,
+            seed=how.seed,
             time_free=self.method.time_free,
         )
 
-    def _final(self, given: Tensor, steps: int, sampler: str | None, temperature: float, top_p: float, seed: int) -> Tensor:
-        x = given
-        for frame in self._frames(given, steps, sampler, temperature, top_p, seed):
-            x = frame.x
-        return x
+    def _write(
+        self,
+        template: Template,
+        n: int,
+        length: int | None,
+        how: Writing,
+        on_step: Callable[[Step], None] | None = None,
+    ) -> list[str]:
+        """The texts at the end of a chain, with the raw text that was given put back in its place."""
+        last: Frame | None = None
+        for frame in self._frames(template, n, length, how):
+            if on_step:
+                on_step(self._step(frame, last))
+            last = frame
+        assert last is not None
+        place = torch.arange(last.x.shape[1]).expand(last.x.shape) if last.place is None else last.place
+        results = []
+        for row, places in zip(last.x.tolist(), place.tolist(), strict=True):
+            where = list(zip(row, places, strict=True))
+            filled = [self.codec.decode([token for token, p in where if p in span]) for span in template.spans]
+            results.append("".join(itertools.chain(*itertools.zip_longest(template.pieces, filled, fillvalue=""))))
+        return results
+
+    def _step(self, frame: Frame, before: Frame | None) -> Step:
+        """The first text of a frame as it is shown."""
+        fresh = frame.fresh
+        if fresh is None:
+            fresh = torch.zeros_like(frame.x, dtype=torch.bool) if before is None else frame.x != before.x
+        real = frame.x[0] >= 0
+        ids = frame.x[0][real].tolist()
+        tokens = [BLANK if token >= self.codec.vocab else self.codec.show(token) for token in ids]
+        return Step(frame.t, "".join(tokens), frame.confidence[0][real].tolist(), tokens, fresh[0][real].tolist(), ids)
+
+    # ---- reading -----------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def candidates(self, ids: Sequence[int], place: int, t: float, most: int = 8) -> list[tuple[str, float]]:
+        """What could stand at one position of a canvas (`Step.ids`) at time t, with probabilities, the likeliest first."""
+        if not isinstance(self.process, Process):
+            raise ValueError(f"{self.method.name} has no canvas of tokens to ask about")
+        if not 0 <= place < len(ids) <= self.length:
+            raise ValueError(f"there is no position {place} in a canvas of {len(ids)} tokens")
+        x = torch.tensor([list(ids)], device=self.device)
+        if int(x.min()) < 0 or int(x.max()) >= self.process.states:
+            raise ValueError(f"a canvas of this model holds tokens 0…{self.process.states - 1}")
+        where = torch.zeros_like(x, dtype=torch.bool)
+        where[0, place] = True
+        at = torch.tensor([t], dtype=torch.float64, device=self.device).clamp(0, LATEST)
+        self.network.eval()
+        prediction = ask(self.denoiser, self.process, x, at, where)  # pyright: ignore[reportArgumentType]
+        best = prediction.clean(self.process, x[where], at).exp()[0].topk(min(most, self.codec.vocab))
+        return [(self.codec.show(int(token)), float(p)) for p, token in zip(best.values, best.indices, strict=True)]
+
+    def correct(self, text: str, strength: float = 0.5, keep: Collection[str] = ()) -> Correction:
+        """The text with its spelling corrected, and each edit with its confidence; words in `keep` are never touched.
+
+        strength: 0 changes nothing, 1 takes the likeliest reading always.
+        """
+        if self.words is None:
+            raise ValueError("this model has no list of words (it was not trained on a corpus), so it cannot correct spelling")
+        return Speller(self, self.words).correct(text, strength, keep)
 
     # ---- measuring ---------------------------------------------------------------------------------------------------
 
@@ -343,11 +409,12 @@ class Model:
             out.view(-1)[start : start + ROWS] = self.bound(self.denoiser, rows[start : start + ROWS], generator).double().cpu()
         return out
 
-    def evaluate(self, tokens: Tensor, limit: int | None = None, draws: int = 1, seed: int = 0) -> tuple[float, float]:
-        """Nats per token over a stream's windows, and its standard error over the windows."""
-        x = windows(tokens, self.length, limit).to(self.device)
-        each = self.nats(x, 1 if self.method.exact else draws, seed).mean(0) / self.length
-        return float(each.mean()), float(each.std() / len(each) ** 0.5)
+    def evaluate(self, x: Tensor, draws: int = 1, seed: int = 0) -> tuple[float, float]:
+        """Nats per token over texts x [N, L], padded with −1, and the standard error of that ratio over the texts."""
+        nats = self.nats(x.to(self.device), 1 if self.method.exact else draws, seed).mean(0)
+        tokens = (x != PAD).sum(1).double().cpu()
+        ratio = nats.sum() / tokens.sum()
+        return float(ratio), float((nats - ratio * tokens).std() * len(x) ** 0.5 / tokens.sum())
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

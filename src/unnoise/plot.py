@@ -1,36 +1,108 @@
-"""Pictures, with matplotlib if it is there (the extra `plot`)."""
+"""Pictures, with matplotlib (the extra `plot`): PNG or SVG by the file's name, readable in black and white."""
 
 import importlib.util
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import torch
+
+from unnoise.data.corpus import write_atomically
+from unnoise.model import Model
+from unnoise.schedule import PerToken
 from unnoise.trainer import LOG
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
-def plot_curve(folder: Path) -> Path | None:
-    """The training curve of a run as curve.png; None without matplotlib."""
-    if importlib.util.find_spec("matplotlib") is None or not (folder / LOG).exists():
-        return None
+LINES = ("-", "--", ":", "-.")
+NAMED = 5  # tokens named at each end of a learned schedule
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+@contextmanager
+def picture(path: Path, width: float = 7.0, height: float = 4.0) -> "Iterator[Axes]":
+    """Axes to draw on; the file is written, whole or not at all, when this ends."""
+    if not can_draw():
+        raise ValueError("pictures need matplotlib: pip install 'unnoise[plot]'")
+    if path.suffix not in (".png", ".svg"):
+        raise ValueError(f"a picture is a .png or a .svg file, found {path}")
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
+    figure, axes = plt.subplots(figsize=(width, height), dpi=130)
+    try:
+        yield axes
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.tight_layout()
+        content = BytesIO()
+        figure.savefig(content, format=path.suffix[1:])
+        write_atomically(path, content.getvalue())
+    finally:
+        plt.close(figure)
+
+
+def plot_curve(folder: Path, path: Path) -> None:
+    """The training curve of a run."""
+    if not (folder / LOG).exists():
+        raise ValueError(f"{folder} has no training log ({LOG})")
     lines = [json.loads(line) for line in (folder / LOG).read_text().splitlines()]
     losses = [(line["step"], line["loss_bits"]) for line in lines if "loss_bits" in line]
     points = [(line["step"], line["valid_bits_per_char"], line["stderr"]) for line in lines if "stderr" in line]
-    figure, axes = plt.subplots(figsize=(7, 4), dpi=130)
-    if losses:
-        axes.plot(*zip(*losses, strict=True), color="0.75", linewidth=0.7, label="training loss, a draw each")
-    if points:
-        steps, bits, errors = zip(*points, strict=True)
-        axes.errorbar(steps, bits, yerr=errors, color="black", marker="o", markersize=3, capsize=2, label="held-out text")
-        axes.annotate(f"{bits[-1]:.3f}", (steps[-1], bits[-1]), textcoords="offset points", xytext=(-4, 8), ha="right")
-    axes.set(xlabel="step", ylabel="bits per character", title=folder.name)
-    axes.set_ylim(0, max([b for _, b, _ in points] + [1]) * 1.1)
-    axes.legend(frameon=False)
-    figure.tight_layout()
-    path = folder / "curve.png"
-    figure.savefig(path)
-    plt.close(figure)
-    return path
+    with picture(path) as axes:
+        if losses:
+            axes.plot(*zip(*losses, strict=True), color="0.75", linewidth=0.7, label="training loss, a draw each")
+        if points:
+            steps, bits, errors = zip(*points, strict=True)
+            axes.errorbar(steps, bits, yerr=errors, color="black", marker="o", markersize=3, capsize=2, label="held-out text")
+            axes.annotate(f"{bits[-1]:.3f}", (steps[-1], bits[-1]), textcoords="offset points", xytext=(-4, 8), ha="right")
+        axes.set(xlabel="step", ylabel="bits per character", title=folder.name)
+        axes.set_ylim(0, max([b for _, b, _ in points] + [1]) * 1.1)
+        axes.legend(frameon=False)
+
+
+def exponents(model: Model) -> dict[str, float]:
+    """The learned exponents w_i of a model's tokens, from the first to be revealed (large) to the last; none elsewhere."""
+    learned = [module for module in model.process.modules() if isinstance(module, PerToken)]
+    if not learned:
+        return {}
+    values = learned[0].exponents().detach().tolist()
+    named = {shown_token(model.codec.show(token)): value for token, value in enumerate(values)}
+    return dict(sorted(named.items(), key=lambda pair: -pair[1]))
+
+
+def shown_token(token: str) -> str:
+    """A token that is blank by itself, so that it can be seen."""
+    return token if token.strip() else token.replace(" ", "␣").replace("\n", "↵")
+
+
+def plot_schedule(model: Model, path: Path) -> None:
+    """α(t): one line, or one for each token where they are learned, the first and the last to be revealed named."""
+    curves = model.process.curves()
+    if not curves:
+        raise ValueError(f"{model.method.name} has no noise schedule to draw")
+    t = torch.linspace(1e-4, 1, 200, dtype=torch.float64)
+    ranked = list(exponents(model))
+    with picture(path) as axes, torch.no_grad():
+        for (name, alpha), line in zip(curves.items(), LINES, strict=False):
+            values = alpha(t)
+            if values.dim() == 1:
+                axes.plot(t, values, color="black", linestyle=line, label=name)
+                continue
+            order = values[len(t) // 2].argsort(descending=True).tolist()
+            axes.plot(t, values[:, order[NAMED:-NAMED]], color="0.8", linewidth=0.7)
+            for which, chosen, style in (("first", order[:NAMED], "-"), ("last", order[-NAMED:], "--")):
+                names = ranked[:NAMED] if which == "first" else ranked[-NAMED:]
+                lines = axes.plot(t, values[:, chosen], color="black", linestyle=style, linewidth=1)
+                lines[0].set_label(f"revealed {which}: {'  '.join(names)}")
+        axes.set(xlabel="t (0 is text, 1 is noise)", ylabel="α(t), the share still there", title=model.method.name)
+        axes.legend(frameon=False)

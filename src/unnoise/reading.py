@@ -1,26 +1,31 @@
 """Reading a network's output: a network and a process make a denoiser, which says what the numbers mean."""
 
+import math
 from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
 
-from unnoise.network.transformer import Cache, Transformer
+from unnoise.data.texts import PAD
+from unnoise.insertion import InsertionPrediction
+from unnoise.network.transformer import Cache, Transformer, normalise
 from unnoise.prediction import MeanPrediction, Prediction, ScorePrediction
 from unnoise.process.base import Process
 from unnoise.process.canvas import Canvas
+from unnoise.process.insertion import Insertion
 
 
 class NetworkDenoiser(ABC):
     """A denoiser made of a network: (x_t, t, where) → Prediction."""
 
     causal = False
+    gaps = False
 
     def __init__(self, network: Transformer, process: Canvas):
         self.network, self.process = network, process
 
     @abstractmethod
-    def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> Prediction:
+    def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> Prediction | InsertionPrediction:
         """The prediction at every position, or at `where`."""
 
 
@@ -60,3 +65,29 @@ class CausalDenoiser(NetworkDenoiser):
     def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
         start = torch.full_like(x_t[:, :1], self.process.vocab)
         return MeanPrediction.from_logits(self.network(torch.cat([start, x_t[:, :-1]], 1), where=where))
+
+
+class GapDenoiser(NetworkDenoiser):
+    """Two heads: μ at `where`, and g = (1 − a)·G before each position and after the last, log G from the second head.
+
+    A text of the greatest length grows no more: its gaps are zero.
+    """
+
+    gaps = True
+    process: Insertion
+
+    def __init__(self, network: Transformer, process: Insertion):
+        super().__init__(network, process)
+
+    def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> InsertionPrediction:
+        assert self.network.gap_head is not None
+        there = x_t != PAD
+        start = x_t.new_full((len(x_t), 1), self.process.vocab + 1)
+        read = torch.cat([start, torch.where(there, x_t, self.process.vocab + 2)], 1)
+        h = self.network.features(read, t, present=torch.cat([torch.ones_like(start, dtype=torch.bool), there], 1))
+        texts = h[:, 1:]
+        log_probs = torch.log_softmax(self.network.head(normalise(texts if where is None else texts[where])), -1)
+        longest = self.network.shape.length - self.process.around
+        rate = self.network.gap_head(normalise(h))[..., 0].clamp_max(math.log(10 * longest)).exp()
+        missing = self.process.insertion.noise(t.double()).to(rate.dtype) * (there.sum(1) < longest)
+        return InsertionPrediction(log_probs, missing[:, None] * rate)

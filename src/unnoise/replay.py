@@ -16,7 +16,10 @@ def write_replay(path: Path, steps: Iterable[Step], title: str) -> Path:
     frames = list(steps)
     if len(frames) > FRAMES:
         frames = [frames[round(i * (len(frames) - 1) / (FRAMES - 1))] for i in range(FRAMES)]
-    data = [{"t": round(f.t, 4), "x": f.tokens, "c": [round(c, 2) for c in f.confidences]} for f in frames]
+    data = [
+        {"t": round(f.t, 4), "x": f.tokens, "c": [round(c, 2) for c in f.confidences], "n": list(map(int, f.fresh))}
+        for f in frames
+    ]
     # "<" is escaped so that no text can close the script element
     page = _PAGE.replace("__TITLE__", html.escape(title)).replace("__DATA__", json.dumps(data).replace("<", "\\u003c"))
     write_atomically(path, page.encode())
@@ -50,9 +53,9 @@ small{color:var(--dim)}
 <script>
 const data=__DATA__,at=document.getElementById('at'),text=document.getElementById('text'),when=document.getElementById('when'),
 play=document.getElementById('play'),heat=document.getElementById('heat');let timer=null;at.max=data.length-1;
-function show(){const i=+at.value,f=data[i],p=data[Math.max(0,i-1)];text.replaceChildren(...f.x.map((token,k)=>{
+function show(){const i=+at.value,f=data[i];text.replaceChildren(...f.x.map((token,k)=>{
 const s=document.createElement('span');s.textContent=token;const masked=token==='\\u00b7';
-if(masked)s.className='mask';else if(p.x[k]!==token)s.className='fresh';
+s.className=(masked?'mask':'')+(f.n[k]?' fresh':'');
 if(heat.checked&&!masked&&f.c[k]>0){s.style.background=`rgba(230,120,30,${(0.45*(1-f.c[k])).toFixed(2)})`;
 s.title=`probability ${f.c[k]}`}return s}));when.textContent=`t = ${f.t.toFixed(2)}  (${i} of ${data.length-1})`}
 function stop(){clearInterval(timer);timer=null;play.textContent='play'}

@@ -1,6 +1,5 @@
 """What is shown in a terminal: a chain emerging, a progress bar while training."""
 
-import itertools
 import sys
 import time
 from collections.abc import Sequence
@@ -14,12 +13,11 @@ from rich.text import Text
 from unnoise.model import BLANK, Step
 
 
-def styled(step: Step, before: Step | None = None) -> Text:
-    """A canvas: masks dim, what has just changed in bold."""
+def styled(step: Step) -> Text:
+    """A canvas: masks dim, what has just come or changed in green."""
     text = Text()
-    for i, token in enumerate(step.tokens):
-        fresh = before is not None and token != before.tokens[i]
-        text.append(token, style="dim" if token == BLANK else "bold green" if fresh else "")
+    for token, fresh in zip(step.tokens, step.fresh, strict=True):
+        text.append(token, style=("green" if fresh else "dim") if token == BLANK else "bold green" if fresh else "")
     return text
 
 
@@ -28,8 +26,8 @@ def watch(steps: Sequence[Step], seconds: float = 6.0, console: Console | None =
     console = console or Console()
     if console.is_terminal:
         with Live(console=console, refresh_per_second=30, transient=True) as live:
-            for before, step in itertools.pairwise(steps):
-                live.update(Panel(styled(step, before), title=f"t = {step.t:.2f}", width=min(console.width, 100)))
+            for step in steps:
+                live.update(Panel(styled(step), title=f"t = {step.t:.2f}", width=min(console.width, 100)))
                 time.sleep(seconds / len(steps))
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         step = steps[round(share * (len(steps) - 1))]

@@ -19,10 +19,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from unnoise.data.corpus import Corpus, batch, corpus, step_generator, write_atomically
+from unnoise.data.corpus import Corpus, corpus, write_atomically
+from unnoise.data.texts import PAD, Rows, Stream, Texts, step_generator
 from unnoise.model import Model
 from unnoise.objective import Objective
 from unnoise.optimizer import Muon, split
+from unnoise.spelling import Words
 
 STATE, LOG = "training.safetensors", "log.jsonl"
 
@@ -117,7 +119,9 @@ class Run:
         objective: Objective | None = None,
     ):
         self.model, self.options, self.out = model, options, out
-        self.train_tokens, self.valid_tokens, self.characters = _streams(source, model)
+        self.train_texts, self.valid_texts = _texts(source, model)
+        if isinstance(source, Corpus) and model.words is None:
+            model.words = Words.of(source.documents["train"])
         quick = model.method.quick or model.method.objective
         self.objective = objective or quick(model.process)
         self.learned = nn.ModuleDict({"network": model.network, "objective": self.objective})
@@ -130,7 +134,7 @@ class Run:
         self.average = (
             {name: weight.detach().clone() for name, weight in self.learned.named_parameters()} if options.ema else None
         )
-        self.done, self.seconds = 0, 0.0
+        self.done, self.tokens, self.seconds = 0, 0, 0.0
         self.curve: list[tuple[int, float, float]] = []
 
     # ---- one step ----------------------------------------------------------------------------------------------------
@@ -145,10 +149,12 @@ class Run:
         self.objective.advance(progress)
         total = 0.0
         for part in range(options.accumulate):
-            x = batch(self.train_tokens, options.batch, self.model.length, options.seed, self.done * options.accumulate + part)
+            x = self.train_texts.batch(options.batch, options.seed, self.done * options.accumulate + part)
+            tokens = int((x != PAD).sum())
+            self.tokens += tokens
             generator = self._generator(part)
             with self._precision():
-                loss = self.objective(self.denoiser, x.to(self.model.device), generator).mean() / self.model.length
+                loss = self.objective(self.denoiser, x.to(self.model.device), generator).sum() / tokens
             (loss / options.accumulate).backward()
             total += float(loss.detach()) / options.accumulate
         if not math.isfinite(total):
@@ -173,8 +179,8 @@ class Run:
     def measure(self) -> tuple[float, float]:
         """Bits per character on held-out text, and the standard error."""
         with self.averaged():
-            nats, error = self.model.evaluate(self.valid_tokens, self.options.eval_windows, draws=2, seed=self.options.seed)
-        scale = 1 / (math.log(2) * self.characters)
+            nats, error = self.model.evaluate(self.valid_texts.windows(self.options.eval_windows), 2, self.options.seed)
+        scale = 1 / (math.log(2) * self.valid_texts.characters)
         return nats * scale, error * scale
 
     @contextlib.contextmanager
@@ -209,6 +215,7 @@ class Run:
             tensors[f"average/{name}"] = value
         about = {
             "step": self.done,
+            "tokens": self.tokens,
             "seconds": self.seconds,
             "options": asdict(self.options),
             "method": self.model.method.name,
@@ -237,7 +244,7 @@ class Run:
                 self.optimizer.state[by_name[name]][kind] = value.to(by_name[name].device)
             elif kind == "average" and self.average is not None:
                 self.average[name] = value.to(by_name[name].device)
-        self.done, self.seconds = int(about["step"]), float(about["seconds"])
+        self.done, self.tokens, self.seconds = int(about["step"]), int(about["tokens"]), float(about["seconds"])
         self.curve = [tuple(point) for point in about["curve"]]
         _cut_log(self.out / LOG, self.done)
         return True
@@ -256,13 +263,12 @@ class Run:
         while options.progress(self.done, self.seconds) < 1 and not stop():
             nats = self.step()
             self.seconds = time.monotonic() - start
-            bits = nats / math.log(2) / self.characters
+            bits = nats / math.log(2) / self.train_texts.characters
             smooth = bits if smooth is None else 0.95 * smooth + 0.05 * bits
-            tokens = self.done * options.batch * options.accumulate * self.model.length
             progress = options.progress(self.done, self.seconds)
             self._log(step=self.done, loss_bits=bits, rate=self.optimizer.rate, seconds=round(self.seconds, 3))
             if watcher:
-                watcher.step(self.done, progress, smooth, tokens / max(self.seconds, 1e-9), self.seconds)
+                watcher.step(self.done, progress, smooth, self.tokens / max(self.seconds, 1e-9), self.seconds)
             pause = time.monotonic()
             if options.eval_every and self.done % options.eval_every == 0 and progress < 1:
                 self._measure_now(watcher)
@@ -278,9 +284,8 @@ class Run:
         self.save()
         if finished and self.average is not None:
             self._put(self.average)
-        tokens = self.done * options.batch * options.accumulate * self.model.length
         before, after = self.curve[0], self.curve[-1]
-        return Report(self.done, self.seconds, tokens, before[1], after[1], after[2], finished, self.curve)
+        return Report(self.done, self.seconds, self.tokens, before[1], after[1], after[2], finished, self.curve)
 
     def _measure_now(self, watcher: Watcher | None) -> None:
         bits, error = self.measure()
@@ -306,23 +311,27 @@ def train(
     watcher: Watcher | None = None,
     **options: Any,
 ) -> Report:
-    """Train a model on a corpus (a name, a path, a Corpus, or a stream of tokens [n]); see `Options` for the rest.
+    """Train a model on a corpus (a name, a path, a Corpus), on a stream of tokens [n], or on texts [N, L] padded with −1.
 
-    objective: one of your own instead of the method's.
+    See `Options` for the rest. objective: one of your own instead of the method's.
     """
     source = corpus(data) if isinstance(data, str) else data
     run = Run(model, source, Options(steps=steps, minutes=minutes, **options), Path(out) if out else None, objective)
     return run.go(watcher)
 
 
-def _streams(source: Corpus | Tensor, model: Model) -> tuple[Tensor, Tensor, float]:
-    """Training tokens, held-out tokens, and characters per token."""
+def _texts(source: Corpus | Tensor, model: Model) -> tuple[Texts, Texts]:
+    """Texts to train on, and held-out ones."""
     if isinstance(source, Tensor):
         cut = max(len(source) * 95 // 100, len(source) - 100_000)
-        return source[:cut], source[cut:], 1.0
-    split_name = "valid" if "valid" in source.documents else "test" if "test" in source.documents else "train"
-    train_tokens, valid_tokens = source.tokens(model.codec, "train"), source.tokens(model.codec, split_name)
-    return train_tokens, valid_tokens, source.characters_per_token(model.codec, split_name)
+        if source.dim() == 2:
+            return Rows.of(source[:cut]), Rows.of(source[cut:])
+        return Stream(source[:cut], model.length), Stream(source[cut:], model.length)
+    held_out = next(name for name in ("valid", "test", "train") if name in source.documents)
+    train_texts, valid_texts = (
+        source.texts(model.codec, name, model.length, model.process.variable) for name in ("train", held_out)
+    )
+    return train_texts, valid_texts
 
 
 def _read_state(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

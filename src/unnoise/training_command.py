@@ -14,7 +14,7 @@ from unnoise.data import codec as make_codec
 from unnoise.data.corpus import corpus, default_codec_name
 from unnoise.method_table import method as method_named
 from unnoise.model import CONFIG, Model
-from unnoise.plot import plot_curve
+from unnoise.plot import can_draw, plot_curve
 from unnoise.screen import Bar
 from unnoise.trainer import STATE, NotANumber, Options, Report, Run
 
@@ -81,7 +81,8 @@ def prepare(command: "Train") -> Run:
             raise ValueError(f"{out} holds a run of {model.method.name}, not of {command.method}")
     else:
         name = default_codec_name(source) if command.codec == "auto" else command.codec
-        codec = make_codec(name, source.documents.get("train"), end=source.has_documents)
+        ends = source.has_documents and not method.process(1).variable  # a token for the end, unless length is modelled
+        codec = make_codec(name, source.documents.get("train"), end=ends)
         model = Model.build(
             command.method,
             codec,
@@ -109,7 +110,8 @@ def train_command(command: "Train") -> int:
         except NotANumber as error:
             raise ValueError(f"{error}; {_rescue(run)} Try a smaller --matrix-lr and --other-lr.") from error
     assert run.out is not None
-    plot_curve(run.out)
+    if can_draw():
+        plot_curve(run.out, run.out / "curve.png")
     if command.quiet:
         print(json.dumps({"out": str(run.out)} | {k: v for k, v in asdict(report).items() if k != "curve"}))
     else:

@@ -1,4 +1,4 @@
-"""Corpora: where texts come from, tokenised once, memory-mapped, with batches that a seed and a step fix.
+"""Corpora: where texts come from, tokenised once and memory-mapped.
 
 `corpus(source)` takes a name (`sotu`, `text8`, `enwik8`), a text file (plain or .gz), or a folder with train, valid and test.
 """
@@ -6,8 +6,10 @@
 import gzip
 import hashlib
 import importlib.util
+import itertools
 import json
 import os
+import re
 import urllib.error
 import urllib.request
 import zipfile
@@ -19,6 +21,7 @@ import torch
 from torch import Tensor
 
 from unnoise.data.codec import Bytes, Codec
+from unnoise.data.texts import Rows, Stream, Texts
 
 SPLITS = ("train", "valid", "test")
 ALIASES = {"valid": ("valid", "validation", "val", "dev")}
@@ -46,16 +49,37 @@ class Corpus:
         """Whether texts end, so that a codec should have an end token."""
         return any(len(texts) > 1 for texts in self.documents.values())
 
+    def texts(self, codec: Codec, split: str, length: int, whole: bool = False) -> Texts:
+        """The split as a model of this length reads it: windows of one stream, or with `whole` its sentences.
+
+        Sentences longer than the length are left out; a text without sentences, such as text8, is cut into windows.
+        """
+        if not whole:
+            texts = self._documents(split)
+            characters = sum(map(len, texts)) + (len(texts) if codec.end is not None else 0)  # the end counts as one
+            tokens = self.tokens(codec, split)
+            return Stream(tokens, length, characters / len(tokens))
+        found = list(itertools.chain.from_iterable(map(sentences, self._documents(split))))
+        if len(found) == 1:
+            tokens = torch.from_numpy(codec.encode(found[0]))
+            return Rows.of(Stream(tokens, length).windows())
+        rows = [codec.encode(text) for text in found]
+        kept = [(row, len(text)) for row, text in zip(rows, found, strict=True) if 0 < len(row) <= length]
+        if not kept:
+            raise ValueError(f"no sentence of the {split} split of {self.name} fits into {length} tokens: raise the length")
+        lengths = np.array([len(row) for row, _ in kept])
+        joined = torch.from_numpy(np.concatenate([row for row, _ in kept]))
+        return Rows(joined, lengths, sum(size for _, size in kept) / len(joined))
+
     def tokens(self, codec: Codec, split: str) -> Tensor:
         """The split as one stream of tokens, documents divided by the end token: [n], memory-mapped."""
-        if split not in self.documents:
-            raise ValueError(f"{self.name} has no {split} split; it has {', '.join(self.documents)}")
+        documents = self._documents(split)
         kind = np.dtype(np.uint8 if codec.vocab <= 256 else np.uint16 if codec.vocab <= 65_536 else np.int32)
         label = json.dumps([self.key, split, codec.config(), _fingerprint(codec)], sort_keys=True)
         path = cache_folder() / "tokens" / f"{hashlib.sha1(label.encode()).hexdigest()[:20]}.{kind.name}"
         if not path.exists():
             parts = []
-            for text in self.documents[split]:
+            for text in documents:
                 parts.append(codec.encode(text).astype(kind))
                 if codec.end is not None:
                     parts.append(np.array([codec.end], dtype=kind))
@@ -64,42 +88,24 @@ class Corpus:
             raise ValueError(f"the {split} split of {self.name} is empty")
         return torch.from_numpy(np.memmap(path, dtype=kind, mode="c"))
 
-    def characters_per_token(self, codec: Codec, split: str) -> float:
-        """Characters of text for each token of the split, the end token counted as one character."""
-        texts = self.documents[split]
-        characters = sum(map(len, texts)) + (len(texts) if codec.end is not None else 0)
-        return characters / len(self.tokens(codec, split))
+    def _documents(self, split: str) -> list[str]:
+        if split not in self.documents:
+            raise ValueError(f"{self.name} has no {split} split; it has {', '.join(self.documents)}")
+        return self.documents[split]
+
+
+def sentences(text: str) -> list[str]:
+    """A text cut at line ends and after . ! ? (but not after Mr. or an initial), without the blanks around each piece."""
+    return [piece for piece in map(str.strip, _SENTENCE_END.split(text)) if piece]
+
+
+_SENTENCE_END = re.compile(r"\n+|(?<=[.!?])(?<!\bMr\.)(?<!\bMrs\.)(?<!\bDr\.)(?<!\b[A-Z]\.)\s+")
 
 
 def _fingerprint(codec: Codec) -> str:
     """What tells two codecs of one configuration apart: how they write the same sentence."""
     probe = "The quick brown fox jumps over the lazy dog 0123456789, ÀÉÎ.\n"
     return hashlib.sha1(codec.encode(probe).tobytes()).hexdigest()
-
-
-def batch(tokens: Tensor, size: int, length: int, seed: int, step: int) -> Tensor:
-    """`size` random windows of the stream: [size, length] long; fixed by seed and step, so that a run can go on anywhere."""
-    if len(tokens) < length:
-        raise ValueError(f"the text has {len(tokens)} tokens, fewer than the model's length of {length}")
-    start = torch.randint(len(tokens) - length + 1, (size,), generator=step_generator(seed, step))
-    return tokens[start[:, None] + torch.arange(length)].long()
-
-
-def step_generator(seed: int, step: int, stream: int = 0) -> torch.Generator:
-    """A generator that depends on seed, step and stream alone."""
-    digest = hashlib.blake2b(f"{seed}/{step}/{stream}".encode(), digest_size=7).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest, "big"))
-
-
-def windows(tokens: Tensor, length: int, limit: int | None = None) -> Tensor:
-    """Consecutive windows of the stream, evenly thinned to at most `limit`: [n, length] long."""
-    count = len(tokens) // length
-    if count == 0:
-        raise ValueError(f"the text has {len(tokens)} tokens, fewer than the model's length of {length}")
-    chosen = torch.arange(count)
-    if limit is not None and limit < count:
-        chosen = torch.linspace(0, count - 1, limit).round().long()
-    return tokens[(chosen * length)[:, None] + torch.arange(length)].long()
 
 
 def write_atomically(path: Path, content: bytes) -> None:

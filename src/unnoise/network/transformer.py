@@ -27,7 +27,8 @@ class Shape:
 
     inputs: how many states a token may have; outputs: entries of the last axis; length: the longest text; time: whether t is
     an input; causal: whether a position sees only what is before it; taps: width of the convolution; every: one block in so
-    many has attention (the last does), the others mix by convolution alone.
+    many has attention (the last does), the others mix by convolution alone; gaps: whether there is a second head, one number
+    for each position.
     """
 
     inputs: int
@@ -40,6 +41,7 @@ class Shape:
     causal: bool = False
     taps: int = 9
     every: int = 1
+    gaps: bool = False
 
     def __post_init__(self) -> None:
         for name in ("inputs", "outputs", "length", "width", "depth", "heads", "taps", "every"):
@@ -79,7 +81,9 @@ class Convolution(nn.Module):
         self.taps, self.causal = taps, causal
         self.weight = nn.Parameter(torch.zeros(taps, width))
 
-    def forward(self, x: Tensor, cache: Cache | None) -> Tensor:
+    def forward(self, x: Tensor, cache: Cache | None, present: Tensor | None) -> Tensor:
+        if present is not None:
+            x = x * present[..., None]
         before, after = (self.taps - 1, 0) if self.causal else (self.taps // 2, self.taps // 2)
         if cache is not None and id(self) in cache.recent:
             padded = torch.cat([cache.recent[id(self)], x], 1)
@@ -100,7 +104,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width, bias=False)
         nn.init.zeros_(self.out.weight)
 
-    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], cache: Cache | None) -> Tensor:
+    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], cache: Cache | None, present: Tensor | None = None) -> Tensor:
         batch, length, width = x.shape
         qkv = self.qkv(x).view(batch, length, 3, self.heads, -1)
         q, k = rotate(normalise(qkv[:, :, :2]), rotation).unbind(2)
@@ -110,6 +114,8 @@ class Attention(nn.Module):
         if self.causal and 1 < length < k.shape[2]:  # several tokens after a cached past: each sees that, and what is before it
             sees = torch.ones(length, k.shape[2], dtype=torch.bool, device=x.device).tril(k.shape[2] - length)
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=sees)
+        elif present is not None:
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=present[:, None, None])
         else:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal and length > 1)
         return self.out(y.transpose(1, 2).reshape(batch, length, width))
@@ -131,11 +137,18 @@ class Block(nn.Module):
             nn.init.zeros_(self.film.weight)
             nn.init.zeros_(self.film.bias)
 
-    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], time: Tensor | None, cache: Cache | None) -> Tensor:
-        x = x + self.conv(x, cache)
+    def forward(
+        self,
+        x: Tensor,
+        rotation: tuple[Tensor, Tensor],
+        time: Tensor | None,
+        cache: Cache | None,
+        present: Tensor | None = None,
+    ) -> Tensor:
+        x = x + self.conv(x, cache, present)
         scale_1, shift_1, scale_2, shift_2 = self._modulation(time)
         if self.attention is not None:
-            x = x + self.attention(modulate(x, scale_1, shift_1), rotation, cache)
+            x = x + self.attention(modulate(x, scale_1, shift_1), rotation, cache, present)
         return x + self.down(F.relu(self.up(modulate(x, scale_2, shift_2))).square())
 
     def _modulation(self, time: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -161,14 +174,22 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(Block(shape, attend) for attend in attends)
         self.clock = nn.Sequential(nn.Linear(64, shape.width), nn.SiLU()) if shape.time else None
         self.head = nn.Linear(shape.width, shape.outputs)
+        self.gap_head = nn.Linear(shape.width, 1) if shape.gaps else None
         nn.init.normal_(self.embed.weight, std=1.0)
-        nn.init.zeros_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
+        for head in (self.head, self.gap_head):
+            if head is not None:
+                nn.init.zeros_(head.weight)
+                nn.init.zeros_(head.bias)
         angle = torch.arange(shape.length)[:, None] * 10_000.0 ** -torch.linspace(0, 1, shape.width // shape.heads // 2)
         self.register_buffer("cos", angle.cos(), persistent=False)
         self.register_buffer("sin", angle.sin(), persistent=False)
 
     def forward(self, x: Tensor, t: Tensor | None = None, where: Tensor | None = None, cache: Cache | None = None) -> Tensor:
+        h = self.features(x, t, cache)
+        return self.head(normalise(h if where is None else h[where]))
+
+    def features(self, x: Tensor, t: Tensor | None = None, cache: Cache | None = None, present: Tensor | None = None) -> Tensor:
+        """What the heads read: [B, L, D]. present: [B, L] bool, false at padding, which no other position then sees."""
         start = cache.length if cache is not None else 0
         stop = start + x.shape[1]
         if stop > self.shape.length:
@@ -181,10 +202,10 @@ class Transformer(nn.Module):
             time = self.clock(waves(t))
         h = normalise(x @ self.embed.weight if x.is_floating_point() else self.embed(x))
         for block in self.blocks:
-            h = block(h, rotation, time, cache)
+            h = block(h, rotation, time, cache, present)
         if cache is not None:
             cache.length = stop
-        return self.head(normalise(h if where is None else h[where]))
+        return h
 
     @property
     def device(self) -> torch.device:

@@ -73,6 +73,9 @@ class Process(Canvas, ABC):
         self.schedule = schedule
         self.reverse: Reverse = reverse
 
+    def curves(self) -> dict[str, Callable[[Tensor], Tensor]]:
+        return {"α": self.schedule.alpha}
+
     # ---- what a process must say ------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -1,5 +1,8 @@
 """A canvas: where texts are written. The common ground of every process, and all that an autoregressive model needs."""
 
+from collections.abc import Callable
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -8,10 +11,14 @@ class Canvas(nn.Module):
     """K real tokens and a blank (index K) for what is not written yet.
 
     vocab: K; states: how many values a position can have; inputs: what a network must read at a position, `states` tokens or
-    that many numbers.
+    that many numbers. variable: whether the length of a text is left to the model; around: how many symbols a network reads
+    besides the text.
     """
 
     anchor: Tensor
+    variable = False
+    around = 0
+    marks: ClassVar[dict[int, str]] = {-1: "where free"}  # what may be given besides tokens
 
     def __init__(self, vocab: int, states: int | None = None):
         super().__init__()
@@ -34,6 +41,34 @@ class Canvas(nn.Module):
     def prior(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
         """The canvas at t = 1, all blank: long of the given shape."""
         return torch.full(shape, self.vocab, device=self.device)
+
+    def curves(self) -> dict[str, Callable[[Tensor], Tensor]]:
+        """How much of a text is left at time t, to look at: a name → α(t), [n] → [n], or [n, K] if tokens differ."""
+        return {}
+
+    def blank(self, batch: int, length: int) -> Tensor:
+        """What is given where nothing is: [B, ·], −1 for each position to be written."""
+        return torch.full((batch, length), -1)
+
+    def begin(self, given: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """The canvas at t = 1 with what is given in its place: given [B, L], −1 where free → [B, L]."""
+        prior = self.prior(tuple(given.shape), generator)
+        return torch.where(given < 0, prior, given.to(self.device))
+
+    def check_given(self, given: Tensor, batch: int, length: int) -> None:
+        """Raise ValueError unless given is [B, length] long (of any length, if that is variable) with tokens and marks."""
+        if not isinstance(given, Tensor):
+            raise ValueError(f"given must be a long tensor of shape {[batch, length]}, found {type(given).__name__}")
+        wanted = (batch, given.shape[-1] if self.variable else length)
+        marks = " or ".join(f"{mark} {meaning}" for mark, meaning in self.marks.items())
+        if given.shape != wanted or given.dtype != torch.long:
+            raise ValueError(
+                f"given must be a long tensor of shape {list(wanted)} with {marks}, found {given.dtype} {list(given.shape)}"
+            )
+        if given.numel() and (int(given.min()) < min(self.marks) or int(given.max()) >= self.vocab):
+            raise ValueError(
+                f"given must hold tokens 0…{self.vocab - 1}, or {marks}, found {int(given.min())} to {int(given.max())}"
+            )
 
     def check_tokens(self, x: Tensor) -> None:
         """Raise ValueError unless x is [B, L] long with tokens 0…K−1."""

@@ -5,6 +5,8 @@ The rows of E are normalised to length √D, so that each coordinate of z_0 has 
 outside indexes it.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -39,6 +41,9 @@ class Gaussian(Canvas):
     @property
     def inputs(self) -> int:
         return 2 * self.width if self.self_condition else self.width
+
+    def curves(self) -> dict[str, Callable[[Tensor], Tensor]]:
+        return {"ā, the signal left": self.signal}
 
     def table(self) -> Tensor:
         """E, its rows of length √D: [K, D]."""

@@ -7,15 +7,18 @@ x_u keeps the inserted tokens in their order; a *gap* is how many tokens are sti
 Texts and canvases of unequal length are padded with −1 at the end; padding is nothing.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from unnoise.data.texts import PAD
 from unnoise.process.canvas import Canvas
 from unnoise.schedule import Linear, PerToken, Schedule
 
-PAD = -1
+OPEN = -2  # among given tokens: any number of new ones may come here
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,9 @@ class Insertion(Canvas):
 
     insertion: Schedule
     unmasking: Schedule
+    variable = True
+    around = 1  # the start symbol
+    marks: ClassVar[dict[int, str]] = {-1: "for one free token", OPEN: "for any number of them"}
 
     def __init__(self, vocab: int, insertion: Schedule | None = None, unmasking: Schedule | None = None):
         super().__init__(vocab)
@@ -57,6 +63,16 @@ class Insertion(Canvas):
     @property
     def inputs(self) -> int:
         return self.vocab + 3
+
+    def curves(self) -> dict[str, Callable[[Tensor], Tensor]]:
+        return {"a, the tokens inserted": self.insertion.alpha, "b, the unmasking": self.unmasking.alpha}
+
+    def blank(self, batch: int, length: int) -> Tensor:
+        return torch.full((batch, 1), OPEN)
+
+    def begin(self, given: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """The canvas at t = 1: a mask for each free token; the marks for any number of them stay."""
+        return given.to(self.device).masked_fill(given.to(self.device) == -1, self.mask)
 
     def check_tokens(self, x: Tensor) -> None:
         """Raise ValueError unless x is [B, L] long with tokens 0…K−1, then −1 to the end of each row."""

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,11 +19,16 @@ class Frame(NamedTuple):
 
     confidence: [B, L], the probability that the network gave to the token that stands there when it was last asked about
     that position (to its favourite, while the position is still masked); 0 where it was never asked.
+
+    Where texts grow, canvases are padded with −1, and two more things are told: place [B, L], which entry of `given` each
+    position belongs to (elsewhere that is its own number), and fresh [B, L] bool, what this step has put in or changed.
     """
 
     t: float
     x: Tensor
     confidence: Tensor
+    place: Tensor | None = None
+    fresh: Tensor | None = None
 
 
 @dataclass
@@ -37,6 +42,7 @@ class Asker:
 
     canvas: Canvas
     denoiser: Denoiser
+    length: int  # of the longest text
     time_free: bool = False
     temperature: float = 1.0
     top_p: float = 1.0
@@ -106,10 +112,11 @@ class Asker:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampler(ABC):
-    """Temperature and top-p act on the mean μ; both at 1 leave the model's law alone."""
+    """Temperature and top-p act on the mean μ; both at 1 leave the model's law alone. law: whether the sampler keeps it."""
 
     temperature: float = 1.0
     top_p: float = 1.0
+    law: ClassVar[str] = "keeps the model's law as steps grow"
 
     def __post_init__(self) -> None:
         if not self.temperature >= 0:
@@ -208,42 +215,28 @@ def chain(
             raise ValueError(f"{name} must be ≥ 1, found {value}")
     if not isinstance(sampler, Sampler):
         raise ValueError(f"sampler must be one such as Ancestral(steps=64), found {sampler!r}")
-    if given is not None:
-        if not isinstance(given, Tensor):
-            raise ValueError(f"given must be a long tensor of shape {[batch, length]}, found {type(given).__name__}")
-        if given.shape != (batch, length) or given.dtype != torch.long:
-            raise ValueError(
-                f"given must be a long tensor of shape {[batch, length]} with -1 where free, "
-                f"found {given.dtype} {list(given.shape)}"
-            )
-        if int(given.min()) < -1 or int(given.max()) >= process.vocab:
-            raise ValueError(
-                f"given must hold tokens 0…{process.vocab - 1}, or -1 where free, "
-                f"found {int(given.min())} to {int(given.max())}"
-            )
+    if given is None:
+        given = process.blank(batch, length)
+    process.check_given(given, batch, length)
     sampler.check(process)
-    return _chain(process, denoiser, batch, length, sampler, given, seed, time_free)
+    return _chain(process, denoiser, length, sampler, given, seed, time_free)
 
 
 def _chain(
     process: Canvas,
     denoiser: Denoiser,
-    batch: int,
     length: int,
     sampler: Sampler,
-    given: Tensor | None,
+    given: Tensor,
     seed: int,
     time_free: bool,
 ) -> Iterator[Frame]:
     device = process.device
     generator = torch.Generator(device).manual_seed(seed)
-    x = process.prior((batch, length), generator)
-    free = torch.ones_like(x, dtype=torch.bool)
-    if given is not None:
-        free = given.to(device) < 0
-        x = torch.where(free, x, given.to(device))
+    x = process.begin(given, generator)
+    free = given.to(device) < 0
     needs_mean = type(sampler).__name__ if sampler.needs_mean else None
-    asker = Asker(process, denoiser, time_free, sampler.temperature, sampler.top_p, needs_mean)
+    asker = Asker(process, denoiser, length, time_free, sampler.temperature, sampler.top_p, needs_mean)
     yield Frame(1.0, x, torch.zeros(x.shape, device=device))
     steps = sampler.chain(asker, x, free, generator)
     while True:
@@ -265,7 +258,7 @@ def sample(
     seed: int = 0,
     time_free: bool = False,
 ) -> Tensor:
-    """Draw `batch` sequences of `length` tokens: [B, L] long, without masks.
+    """Draw `batch` sequences of `length` tokens (at most, where the model chooses): [B, L] long, without masks.
 
     given: [B, L] long, −1 where free; given positions never change. That is the exact conditional for masked processes and a
     heuristic elsewhere. time_free: the denoiser ignores t, so sequences that did not change are not evaluated again.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -19,6 +20,8 @@ class FirstHitting(Sampler):
     With n masks left at α_t the next reveal is at α = 1 − (1 − α_t)·U^{1/n}, at a uniformly chosen position
     (arXiv:2409.02908). Exactly the model's law in continuous time; each sequence is evaluated once a position.
     """
+
+    law: ClassVar[str] = "keeps the model's law exactly"
 
     @property
     def needs_mean(self) -> bool:

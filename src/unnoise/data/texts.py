@@ -1,0 +1,86 @@
+"""What a split of a corpus gives to a model: batches to train on, windows to measure on; fixed by a seed and a step.
+
+Texts are rows of tokens, padded with −1 at their end where they are shorter than the longest of them.
+"""
+
+import hashlib
+from abc import ABC, abstractmethod
+
+import numpy as np
+import torch
+from torch import Tensor
+
+PAD = -1
+
+
+class Texts(ABC):
+    """characters: how many characters of raw text there are to a token, on average."""
+
+    characters: float = 1.0
+
+    @abstractmethod
+    def batch(self, size: int, seed: int, step: int) -> Tensor:
+        """`size` random texts: [size, L] long; fixed by seed and step, so that a run can go on anywhere."""
+
+    @abstractmethod
+    def windows(self, limit: int | None = None) -> Tensor:
+        """All texts in order, evenly thinned to at most `limit`: [n, L] long."""
+
+
+class Stream(Texts):
+    """One long stream of tokens [n], seen through windows of `length`."""
+
+    def __init__(self, tokens: Tensor, length: int, characters: float = 1.0):
+        if len(tokens) < length:
+            raise ValueError(f"the text has {len(tokens)} tokens, fewer than the model's length of {length}")
+        self.tokens, self.length, self.characters = tokens, length, characters
+
+    def batch(self, size: int, seed: int, step: int) -> Tensor:
+        start = torch.randint(len(self.tokens) - self.length + 1, (size,), generator=step_generator(seed, step))
+        return self._at(start)
+
+    def windows(self, limit: int | None = None) -> Tensor:
+        return self._at(_thinned(len(self.tokens) // self.length, limit) * self.length)
+
+    def _at(self, start: Tensor) -> Tensor:
+        return self.tokens[start[:, None] + torch.arange(self.length)].long()
+
+
+class Rows(Texts):
+    """Texts that begin and end by themselves: sentences, or images. tokens: [n], all rows one after the other."""
+
+    def __init__(self, tokens: Tensor, lengths: np.ndarray, characters: float = 1.0):
+        if not len(lengths):
+            raise ValueError("there are no texts in the data, or all are longer than the model's length")
+        self.tokens, self.lengths, self.characters = tokens, torch.from_numpy(lengths.astype(np.int64)), characters
+        self.starts = self.lengths.cumsum(0) - self.lengths
+
+    @staticmethod
+    def of(rows: Tensor) -> "Rows":
+        """Texts from a table [N, L] long, padded with −1."""
+        there = rows != PAD
+        return Rows(rows[there], there.sum(1).numpy())
+
+    def batch(self, size: int, seed: int, step: int) -> Tensor:
+        return self._at(torch.randint(len(self.lengths), (size,), generator=step_generator(seed, step)))
+
+    def windows(self, limit: int | None = None) -> Tensor:
+        return self._at(_thinned(len(self.lengths), limit))
+
+    def _at(self, chosen: Tensor) -> Tensor:
+        length = self.lengths[chosen][:, None]
+        column = torch.arange(int(length.max()))
+        place = (self.starts[chosen][:, None] + column).clamp_max(len(self.tokens) - 1)
+        return torch.where(column < length, self.tokens[place].long(), PAD)
+
+
+def _thinned(count: int, limit: int | None) -> Tensor:
+    if limit is None or limit >= count:
+        return torch.arange(count)
+    return torch.linspace(0, count - 1, limit).round().long()
+
+
+def step_generator(seed: int, step: int, stream: int = 0) -> torch.Generator:
+    """A generator that depends on seed, step and stream alone."""
+    digest = hashlib.blake2b(f"{seed}/{step}/{stream}".encode(), digest_size=7).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest, "big"))
