@@ -99,7 +99,7 @@ def plain(source: Corpus, minutes: float, causal: bool) -> tuple[Plain, int]:
     while (done := (time.monotonic() - start) / (60 * minutes)) < 1:
         optimizer.rate = min(1.0, done / 0.02 + 1e-2) * (1 - done)
         optimizer.zero_grad()
-        plain_loss(net, texts.batch(BATCH, 0, step), causal, torch.Generator().manual_seed(step)).backward()
+        plain_loss(net, texts.batch(BATCH, 0, step).x, causal, torch.Generator().manual_seed(step)).backward()
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
         step += 1

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from unnoise.model import Model, Step
 
 DEFAULT_MODEL = "the newest in runs/"
+SPELLER = "wiki"  # the bundled model that corrects spelling
 Quiet = Annotated[bool, arg(name="json", help="Print one JSON object.")]
 ModelName = Annotated[str | None, arg(help=f"Folder of a trained model, or a bundled name; default: {DEFAULT_MODEL}.")]
 
@@ -29,9 +30,9 @@ class Train:
     """
 
     method: Annotated[Positional[str], arg(metavar="METHOD", help="A name from `unnoise ls`.")]
-    data: Annotated[str, arg(help="sotu, text8, enwik8, a text file (.gz too), or a folder with train, valid and test.")] = (
-        "sotu"
-    )
+    data: Annotated[
+        str, arg(help="sotu, text8, enwik8, digits, a text file, a folder with train, valid and test, or images in .npz.")
+    ] = "sotu"
     out: Annotated[Path | None, arg(help="Folder to write; default: runs/METHOD-DATA.")] = None
     steps: Annotated[int | None, arg(help="Train for so many steps …")] = None
     minutes: Annotated[float | None, arg(help="… or for so many minutes (3, if neither is given).")] = None
@@ -80,6 +81,8 @@ class _Writing:
     ] = None
     temperature: float = 1.0
     top_p: float = 1.0
+    label: Annotated[int | None, arg(help="The class of what is written, for a model trained with labels.")] = None
+    guidance: Annotated[float, arg(help="How much the label is insisted on; 1 is the model's own conditional.")] = 1.0
     seed: int = 0
     device: Annotated[str, arg(help="auto, cpu, cuda, …")] = "auto"
     quiet: Quiet = False
@@ -90,6 +93,8 @@ class _Writing:
             "sampler": self.sampler,
             "temperature": self.temperature,
             "top_p": self.top_p,
+            "label": self.label,
+            "guidance": self.guidance,
             "seed": self.seed,
         }
 
@@ -112,6 +117,7 @@ class Generate(_Writing):
     length: Annotated[int | None, arg(help="Tokens of a text (flexmdm: at most); default: the model's length.")] = None
     watch: Annotated[bool, arg(help="Watch the first text emerge from noise.")] = False
     replay: Annotated[Path | None, arg(help="Write the chain as an HTML page that plays.")] = None
+    out: Annotated[Path, arg(help="The sheet that a model of images writes.")] = Path("samples.png")
 
     def run(self) -> int:
         """Write, and show the chain if asked."""
@@ -119,6 +125,8 @@ class Generate(_Writing):
         from unnoise.screen import watch
 
         model = open_model(self.model, self.device)
+        if model.codec.grid:
+            return write_sheet(model.draw(self.num_samples, **self._how()), self.out, self.quiet)
         steps: list[Step] = []
         follow = steps.append if self.watch or self.replay else None
         texts = model.generate(self.num_samples, self.length, on_step=follow, **self._how())
@@ -164,6 +172,67 @@ class Complete(_Writing):
 
 
 @dataclass
+class Inpaint(_Writing):
+    """Complete held-out images of which a half is given; writes a sheet: the original, what is given, then the variants.
+
+    Example: unnoise inpaint --model runs/digits --data digits --given lower --images 8 --out inpainting.png
+    """
+
+    data: Annotated[str, arg(help="As for train.")] = "digits"
+    split: Annotated[str, arg(help="train, valid or test.")] = "test"
+    given: Annotated[str, arg(help="Which half is given: upper, lower, left or right.")] = "lower"
+    images: Annotated[int, arg(help="How many images.")] = 8
+    out: Annotated[Path, arg(help="The sheet to write.")] = Path("inpainting.png")
+
+    def run(self) -> int:
+        """Paint and write the sheet."""
+        import numpy as np
+
+        from unnoise.data.corpus import corpus
+        from unnoise.data.pixels import Pixels, half
+
+        model = open_model(self.model, self.device)
+        if not isinstance(model.codec, Pixels):
+            raise ValueError("this is a model of text: use infill")
+        known = half(model.codec.shape, self.given)
+        rows = []
+        for tokens in corpus(self.data).texts(model.codec, self.split, model.length).windows(self.images).numpy():
+            picture = model.codec.decode_image(tokens)
+            shown = np.where(known, picture, 128).astype(np.uint8)
+            rows += [picture, shown, *model.draw(self.num_samples, picture, known, **self._how())]
+        return write_sheet(np.stack(rows), self.out, self.quiet, columns=2 + self.num_samples)
+
+
+@dataclass
+class Correct:
+    """Correct the spelling of a text.
+
+    Example: unnoise correct "mexico citi is one of the worlds largst" --strength 0.5
+    """
+
+    text: Annotated[Positional[str], arg(metavar="TEXT", help="A text, a file, or - for standard input.")]
+    model: Annotated[str | None, arg(help="Folder of a trained model, or a bundled name; default: the speller.")] = None
+    strength: Annotated[float, arg(help="How ready it is to change things, 0 to 1.")] = 0.5
+    keep: Annotated[tuple[str, ...], arg(help="Words that are never touched.")] = ()
+    edits: Annotated[bool, arg(help="List the edits, with confidence and alternatives.")] = False
+    device: Annotated[str, arg(help="auto, cpu, cuda, …")] = "auto"
+    quiet: Quiet = False
+
+    def run(self) -> int:
+        """Correct and print."""
+        model = open_model(self.model or SPELLER, self.device)
+        result = model.correct(_text(self.text), self.strength, self.keep)
+        if self.quiet:
+            print(json.dumps(asdict(result), ensure_ascii=False))
+            return 0
+        print(result.text.rstrip("\n"))
+        for edit in result.edits if self.edits else ():
+            others = ", ".join(f"{word} {p:.2f}" for word, p in edit.alternatives)
+            print(f"{edit.start:>6}  {edit.before} → {edit.after}  {edit.confidence:.2f}   ({others})", file=sys.stderr)
+        return 0
+
+
+@dataclass
 class Score:
     """Bits per character of a text: exact for ar, an upper bound otherwise.
 
@@ -185,7 +254,10 @@ class Score:
             print(json.dumps(asdict(score)))
             return 0
         kind = "exact" if score.exact else "upper bound"
-        print(f"{score.bits_per_char:.4f} bits per character ({kind}, ± {score.stderr:.4f}), {score.nats:.1f} nats in all")
+        print(
+            f"{score.bits_per_char:.4f} bits per {model.codec.unit} ({kind}, ± {score.stderr:.4f}), "
+            f"{score.nats:.1f} nats in all"
+        )
         if score.windows > 1:
             print(f"longer than the model's {model.length} tokens: scored in {score.windows} windows, each by itself")
         return 0
@@ -227,7 +299,8 @@ class Eval:
         else:
             kind = "exact" if model.method.exact else "upper bound"
             print(
-                f"{nats * scale:.4f} ± {error * scale:.4f} bits per character ({kind}; {len(x)} {kind_of_text} {model.length})"
+                f"{nats * scale:.4f} ± {error * scale:.4f} bits per {model.codec.unit} "
+                f"({kind}; {len(x)} {kind_of_text} {model.length})"
             )
         return 0
 
@@ -326,6 +399,29 @@ class Ls:
 
 
 @dataclass
+class Studio:
+    """Open a local page to watch, fill in, correct and compare.
+
+    Example: unnoise studio --model runs/first --port 8000
+    """
+
+    model: Annotated[str | None, arg(help="Folder of a trained model, or a bundled name; default: all at hand.")] = None
+    host: Annotated[str, arg(help="Address to listen at.")] = "127.0.0.1"
+    port: Annotated[int, arg(help="Port; 0 is any free one.")] = 8000
+    device: Annotated[str, arg(help="auto, cpu, cuda, …")] = "auto"
+
+    def run(self) -> int:
+        """Serve until interrupted."""
+        try:
+            from unnoise.studio import serve
+        except ModuleNotFoundError as error:
+            raise ValueError("the studio needs starlette and uvicorn: pip install 'unnoise[studio]'") from error
+        folders = [model_folder(self.model)] if self.model else [path for path in model_folders() if not _has_pictures(path)]
+        serve(folders, self.host, self.port, device_named(self.device))
+        return 0
+
+
+@dataclass
 class Demo:
     """Train a small model on the embedded corpus and show what it can do.
 
@@ -348,13 +444,25 @@ Command = Annotated[
     | Annotated[Generate, subcommand("generate")]
     | Annotated[Infill, subcommand("infill")]
     | Annotated[Complete, subcommand("complete")]
+    | Annotated[Inpaint, subcommand("inpaint")]
+    | Annotated[Correct, subcommand("correct")]
     | Annotated[Score, subcommand("score")]
     | Annotated[Eval, subcommand("eval")]
     | Annotated[Info, subcommand("info")]
     | Annotated[Ls, subcommand("ls")]
+    | Annotated[Studio, subcommand("studio")]
     | Annotated[Demo, subcommand("demo")],
     None,
 ]
+
+
+def write_sheet(pictures: Any, out: Path, quiet: bool, columns: int = 10) -> int:
+    """Write images as one PNG, and say so."""
+    from unnoise.data.images import sheet
+
+    sheet(pictures, min(columns, len(pictures)), out)
+    print(json.dumps({"out": str(out), "images": len(pictures)}) if quiet else f"wrote {out}: {len(pictures)} images")
+    return 0
 
 
 def model_folders() -> list[Path]:
@@ -375,8 +483,20 @@ def open_model(name: str | None, device: str) -> "Model":
                 "there is no model yet: train one with `unnoise train mdlm --data sotu --minutes 3`, or give --model"
             )
         return Model.load(folders[-1]).to(device_named(device))
-    bundled = {path.name: path for path in folders if path.parent.name == "models"}
-    return Model.load(bundled.get(name, Path(name))).to(device_named(device))
+    return Model.load(model_folder(name)).to(device_named(device))
+
+
+def model_folder(name: str) -> Path:
+    """The folder of a bundled model of this name, else the folder itself."""
+    bundled = {path.name: path for path in model_folders() if path.parent.name == "models"}
+    return bundled.get(name, Path(name))
+
+
+def _has_pictures(folder: Path) -> bool:
+    try:
+        return json.loads((folder / "config.json").read_text())["codec"]["kind"] == "pixels"
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def device_named(name: str) -> str:

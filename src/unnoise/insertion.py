@@ -17,7 +17,7 @@ from torch import Tensor
 
 from unnoise.categorical import draw
 from unnoise.data.texts import PAD
-from unnoise.objective import Objective, stratified
+from unnoise.objective import Objective, drawn_times
 from unnoise.prediction import MeanPrediction
 from unnoise.process.base import LATEST, gather
 from unnoise.process.canvas import Canvas
@@ -69,20 +69,20 @@ def gap_cost(count: Tensor, expected: Tensor) -> Tensor:
 class InsertionElbo(Objective):
     """The bound, one draw: texts [B, L] padded with −1 → nats [B].
 
-    even: every mask and every missing token counts the same at all times, instead of b′/(1−b) and a′/(1−a); it has the same
-    minimum and less variance, and is no bound.
+    t = v², v uniform, weighted by its Jacobian: with uniform t the weight 1/t of a mask has no finite variance.
     """
 
-    def __init__(self, process: Insertion, even: bool = False):
+    def __init__(self, process: Insertion):
         super().__init__()
         if not isinstance(process, Insertion):
             raise ValueError(f"InsertionElbo needs an Insertion process, found {type(process).__name__}")
-        self.process, self.even = process, even
+        self.process = process
 
     def forward(self, denoiser: InsertionDenoiser, x: Tensor, generator: torch.Generator | None = None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         self.process.check_tokens(x)
-        t = stratified(len(x), x.device, generator).clamp(1e-9, LATEST)
-        return self.at(denoiser, self.process.corrupt(x, t, generator), t)
+        t, weight = drawn_times(len(x), x.device, generator, power=2.0)
+        nats = self.at(denoiser, self.process.corrupt(x, t, generator), t)
+        return weight.to(nats.dtype) * nats
 
     def at(self, denoiser: InsertionDenoiser, partial: Partial, t: Tensor) -> Tensor:
         """The integrand at one partial text: [B]."""
@@ -95,8 +95,6 @@ class InsertionElbo(Objective):
         real = torch.arange(partial.gaps.shape[1], device=t.device) <= length[:, None]
         cost = gap_cost(partial.gaps.to(prediction.gaps.dtype), prediction.gaps)
         gaps = torch.where(real, cost, torch.zeros_like(cost)).sum(-1)
-        if self.even:
-            return tokens + gaps
         unmask, insert = self.process.unmasking.hazard(t), self.process.insertion.hazard(t)
         return unmask.to(tokens.dtype) * tokens + insert.to(gaps.dtype) * gaps
 

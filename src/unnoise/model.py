@@ -18,10 +18,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from unnoise.data import Codec, codec as make_codec, codec_from
-from unnoise.data.corpus import write_atomically
+from unnoise.data import Codec, Pixels, codec as make_codec, codec_from
 from unnoise.data.texts import PAD
 from unnoise.denoiser import ask
+from unnoise.files import write_atomically
 from unnoise.method_table import Method, method as method_named, named_sampler
 from unnoise.network.transformer import SIZES, Shape, Transformer
 from unnoise.objective import Objective
@@ -52,13 +52,15 @@ class Step(NamedTuple):
 @dataclass(frozen=True)
 class Writing:
     """How to write: network calls, at most; a sampler's name (see `SAMPLERS`; the method's own by default); the shaping of
-    the network's distribution; the seed."""
+    the network's distribution; the seed; the class of what is written, and how much it is insisted on (guidance)."""
 
     steps: int = 128
     sampler: str | None = None
     temperature: float = 1.0
     top_p: float = 1.0
     seed: int = 0
+    label: int | None = None
+    guidance: float = 1.0
 
 
 class Template(NamedTuple):
@@ -108,8 +110,12 @@ class Model:
         depth: int | None = None,
         heads: int | None = None,
         seed: int = 0,
+        labels: int = 0,
     ) -> "Model":
-        """An untrained model; `size` is one dial (nano, tiny, small, base), width, depth and heads override it."""
+        """An untrained model; `size` is one dial (nano, tiny, small, base), width, depth and heads override it.
+
+        labels: how many classes texts can be said to have.
+        """
         if size not in SIZES:
             raise ValueError(f"unknown size {size!r}: use one of {', '.join(SIZES)}")
         entry = method_named(method)
@@ -127,6 +133,8 @@ class Model:
             causal=entry.denoiser.causal,
             every=default[3],
             gaps=entry.denoiser.gaps,
+            labels=labels,
+            grid=() if entry.denoiser.causal else codec.grid,
         )
         with torch.random.fork_rng():
             torch.manual_seed(seed)
@@ -251,6 +259,16 @@ class Model:
         span = range(len(before), len(before) + len(blanks))
         return self._write(Template([prefix, suffix], [span], [*before, *blanks, *after]), n, longest, Writing(**how))
 
+    def draw(self, n: int = 1, given: np.ndarray | None = None, known: np.ndarray | None = None, **how: Any) -> np.ndarray:
+        """n images [n, H, W(, C)] uint8. given: an image of which the pixels `known` (bool, the same shape) are kept."""
+        if not isinstance(self.codec, Pixels):
+            raise ValueError("this is a model of text: use generate")
+        tokens = np.full(self.length, -1) if given is None else self.codec.encode_image(given)
+        if known is not None:
+            tokens = np.where(known.reshape(-1), tokens, -1)
+        *_, last = self._frames(Template([], [], tokens.tolist()), n, None, Writing(**how))
+        return np.stack([self.codec.decode_image(row) for row in last.x.cpu().numpy()])
+
     def _check_length(self, length: int) -> None:
         if not 1 <= length <= self.length:
             raise ValueError(f"this model writes texts of 1 to {self.length} tokens, found a length of {length}")
@@ -298,7 +316,7 @@ class Model:
         self.network.eval()
         yield from chain(
             self.process,
-            self.denoiser,  # pyright: ignore[reportArgumentType]
+            self.denoiser.condition(how.label, how.guidance),  # pyright: ignore[reportArgumentType]
             batch=n,
             length=(length or self.length) if self.process.variable else given.shape[1],
             sampler=sampler,

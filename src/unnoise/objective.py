@@ -39,6 +39,15 @@ def stratified(batch: int, device: torch.device, generator: torch.Generator | No
     return (uniform((), device, generator) + order.double() / batch) % 1
 
 
+def drawn_times(
+    batch: int, device: torch.device, generator: torch.Generator | None, start: float = 0.0, power: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """t = start + (1 − start)·v^power with v stratified, and its weight: [B] float64 each."""
+    v = stratified(batch, device, generator)
+    t = start + (1 - start) * v**power
+    return t.clamp(1e-9, LATEST), (1 - start) * power * v ** (power - 1)
+
+
 def one_draw(process: Process, value: Value, x: Tensor, t: Tensor, generator: torch.Generator | None) -> Tensor:
     """E_{q(x_t|x_0)} value(x_t) by one draw: [B]."""
     return value(process.corrupt(x, t, generator))
@@ -84,10 +93,7 @@ class Denoising(Objective):
 
     def times(self, batch: int, device: torch.device, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """t: [B] float64 and the weight that makes the mean over t an integral over [start, 1]: [B]."""
-        v = stratified(batch, device, generator)
-        t = self.start + (1 - self.start) * v**self.power
-        weight = (1 - self.start) * self.power * v ** (self.power - 1)
-        return t.clamp(1e-9, LATEST), weight
+        return drawn_times(batch, device, generator, self.start, self.power)
 
     def at(self, denoiser: Denoiser, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         """Σ_positions term at one noised text: x, x_t [B, L], t [B] → [B]."""

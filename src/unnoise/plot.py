@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from unnoise.data.corpus import write_atomically
+from unnoise.files import write_atomically
 from unnoise.model import Model
 from unnoise.schedule import PerToken
 from unnoise.trainer import LOG

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from unnoise.data.corpus import write_atomically
+from unnoise.files import write_atomically
 from unnoise.model import Step
 
 FRAMES = 240  # at most, so that a page of a long chain stays small

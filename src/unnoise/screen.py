@@ -43,7 +43,8 @@ def duration(seconds: float) -> str:
 class Bar:
     """Training progress: a bar with loss, speed and time left on a terminal, plain lines elsewhere; always on stderr."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str = "character") -> None:
+        self.unit = unit
         self.console = Console(stderr=True)
         self.progress = Progress(
             TextColumn("step {task.fields[step]}"),
@@ -70,7 +71,7 @@ class Bar:
 
     def measured(self, step: int, bits: float, stderr: float) -> None:
         """After each evaluation."""
-        line = f"step {step:>6}: {bits:.3f} ± {stderr:.3f} bits per character on held-out text"
+        line = f"step {step:>6}: {bits:.3f} ± {stderr:.3f} bits per {self.unit}, held out"
         if self.console.is_terminal:
             self.progress.console.print(line)
         else:

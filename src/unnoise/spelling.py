@@ -25,8 +25,8 @@ from rapidfuzz import process as search
 from rapidfuzz.distance import OSA
 from torch import Tensor
 
-from unnoise.data.corpus import write_atomically
 from unnoise.denoiser import ask
+from unnoise.files import write_atomically
 from unnoise.process import Masked, Uniform
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 WORD = re.compile(r"[A-Za-z]+(?:'[A-Za-z]+)*")
 FILE = "words.txt.gz"
 LEVEL = 0.05  # how noised a text is taken to be by a model of uniform noise
-AROUND = 40  # characters of context on either side
+AROUND = 32  # characters of context on either side
 ROWS = 256  # texts evaluated at once
 
 
@@ -87,24 +87,24 @@ class Words:
 
 @dataclass(frozen=True)
 class Channel:
-    """What is believed of mistakes, and how much each voice counts. mistake: the share of words that are wrong."""
+    """What is believed of mistakes, in nats, and how much each voice counts; fitted to mistakes of school children."""
 
-    mistake: float = 0.02
-    edit: float = 4.0  # nats for the first edit of a word, beyond its being a mistake
-    further: float = 3.0  # nats for the second
-    first_letter: float = 2.0  # more for a change of the first letter
-    boundary: float = 3.0  # nats for words run together or torn apart
-    by_count: float = 0.5
-    by_context: float = 0.6
-    shortlist: int = 6
-    wary: float = 9.0  # rivals that are this many nats behind before context are not considered
+    edit: float = 7.4  # the first edit of a word
+    further: float = 5.5  # the second
+    first_letter: float = 5.5  # more for a change of the first letter
+    boundary: float = 2.7  # words run together or torn apart
+    unknown: float = 6.4  # a word that the training text does not have
+    by_count: float = 0.41
+    by_context: float = 0.44
+    shortlist: int = 5
+    wary: float = 8.0  # rivals that are so far behind before context are not considered
 
     def cost(self, standing: str, meant: str, edits: int) -> float:
-        """−log p(standing | meant)."""
+        """−log p(standing | meant), up to a constant."""
         if edits == 0:
-            return -math.log(1 - self.mistake)
+            return 0.0
         first = self.first_letter if standing[:1] != meant[:1] else 0.0
-        return -math.log(self.mistake) + self.edit + self.further * (edits - 1) + first
+        return self.edit + self.further * (edits - 1) + first
 
 
 @dataclass(frozen=True)
@@ -179,8 +179,8 @@ class Speller:
         for readings in doubtful:
             scores = []
             for reading in readings:
-                counted = sum(map(self.words.log_p, reading.text.split()))
-                scores.append(self.channel.by_count * counted + self.channel.by_context * context[place] - reading.cost)
+                counted = self.channel.by_count * self._count(reading.text) - self._strange(reading.text)
+                scores.append(counted + self.channel.by_context * context[place] - reading.cost)
                 place += 1
             yield readings, scores
 
@@ -193,15 +193,18 @@ class Speller:
                 continue
             standing = Rival(match.start(), match.end(), word, self.channel.cost(word, word, 0))
             behind = [
-                (self._prior(word) - standing.cost - (self._prior(rival.text) - rival.cost), rival)
+                (self._count(word) - self._strange(word) - (self._count(rival.text) - rival.cost), rival)
                 for rival in self._rivals(match, found[i + 1] if i + 1 < len(found) else None, text, keep)
             ]
             near = sorted((pair for pair in behind if pair[0] < self.channel.wary), key=lambda pair: pair[0])
             if near:
                 yield self._aligned(text, standing, [rival for _, rival in near[: self.channel.shortlist]])
 
-    def _prior(self, reading: str) -> float:
+    def _count(self, reading: str) -> float:
         return sum(map(self.words.log_p, reading.split()))
+
+    def _strange(self, reading: str) -> float:
+        return self.channel.unknown * sum(word not in self.words.counts for word in reading.split())
 
     def _rivals(
         self, match: "re.Match[str]", following: "re.Match[str] | None", text: str, keep: Collection[str]
@@ -211,16 +214,15 @@ class Speller:
         reach = 1 if known > 20 or len(word) < 4 else 2
         for other, edits in self.words.near(word, reach).items():
             yield Rival(match.start(), match.end(), other, self.channel.cost(word, other, edits))
-        wrong = -math.log(self.channel.mistake) + self.channel.boundary
         if following is not None and text[match.end() : following.start()] == " ":
             joined = word + following.group().lower()
             if joined in self.words.counts and following.group().lower() not in keep:
-                yield Rival(match.start(), following.end(), joined, wrong)
+                yield Rival(match.start(), following.end(), joined, self.channel.boundary)
         if not known:
             for cut in range(1, len(word)):
                 left, right = word[:cut], word[cut:]
                 if min(self.words.counts.get(left, 0), self.words.counts.get(right, 0)) > 50:
-                    yield Rival(match.start(), match.end(), f"{left} {right}", wrong)
+                    yield Rival(match.start(), match.end(), f"{left} {right}", self.channel.boundary)
 
     def _aligned(self, text: str, standing: Rival, rivals: list[Rival]) -> list[Rival]:
         """All readings over the same span, so that their probabilities compare."""
@@ -236,12 +238,13 @@ class Speller:
         rows: list[np.ndarray] = []
         spans: list[tuple[int, int]] = []
         for reading in readings:
+            inside = codec.encode(reading.text)[: self.model.length]
+            room = self.model.length - len(inside)  # what a short model has left for the context
             before = codec.encode(text[max(0, reading.start - AROUND) : reading.start])
-            inside = codec.encode(reading.text)
-            after = codec.encode(text[reading.stop : reading.stop + AROUND])
-            row = np.concatenate([before, inside, after])[: self.model.length]
-            rows.append(row)
-            spans.append((len(before), min(len(before) + len(inside), len(row))))
+            before = before[max(0, len(before) - room // 2) :]
+            after = codec.encode(text[reading.stop : reading.stop + AROUND])[: room - len(before)]
+            rows.append(np.concatenate([before, inside, after]))
+            spans.append((len(before), len(before) + len(inside)))
         if isinstance(self.model.process, Masked):
             return self._conditionals(rows, spans)
         return self._contentment(rows, spans)

@@ -19,14 +19,18 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from unnoise.data.corpus import Corpus, corpus, write_atomically
-from unnoise.data.texts import PAD, Rows, Stream, Texts, step_generator
+from unnoise.data.corpus import corpus
+from unnoise.data.source import Source
+from unnoise.data.texts import PAD, Batch, Rows, Stream, Texts, step_generator
+from unnoise.files import write_atomically
 from unnoise.model import Model
 from unnoise.objective import Objective
 from unnoise.optimizer import Muon, split
+from unnoise.reading import NetworkDenoiser
 from unnoise.spelling import Words
 
 STATE, LOG = "training.safetensors", "log.jsonl"
+UNTOLD = 0.1  # the share of labels kept from the network
 
 
 @dataclass(frozen=True)
@@ -113,22 +117,21 @@ class Run:
     def __init__(
         self,
         model: Model,
-        source: Corpus | Tensor,
+        source: Source | Tensor,
         options: Options,
         out: Path | None = None,
         objective: Objective | None = None,
     ):
         self.model, self.options, self.out = model, options, out
         self.train_texts, self.valid_texts = _texts(source, model)
-        if isinstance(source, Corpus) and model.words is None:
-            model.words = Words.of(source.documents["train"])
+        if isinstance(source, Source) and source.train_documents and model.words is None:
+            model.words = Words.of(source.train_documents)
         quick = model.method.quick or model.method.objective
         self.objective = objective or quick(model.process)
         self.learned = nn.ModuleDict({"network": model.network, "objective": self.objective})
         matrices, others = split(self.learned)
         self.names = {id(weight): name for name, weight in (matrices | others).items()}
         self.optimizer = Muon(matrices.values(), others.values(), options.matrix_lr, options.other_lr)
-        self.denoiser = model.denoiser
         if options.compile:
             model.network.compile()
         self.average = (
@@ -149,12 +152,13 @@ class Run:
         self.objective.advance(progress)
         total = 0.0
         for part in range(options.accumulate):
-            x = self.train_texts.batch(options.batch, options.seed, self.done * options.accumulate + part)
-            tokens = int((x != PAD).sum())
+            batch = self.train_texts.batch(options.batch, options.seed, self.done * options.accumulate + part)
+            tokens = int((batch.x != PAD).sum())
             self.tokens += tokens
             generator = self._generator(part)
             with self._precision():
-                loss = self.objective(self.denoiser, x.to(self.model.device), generator).sum() / tokens
+                denoiser = self._conditioned(batch, generator)
+                loss = self.objective(denoiser, batch.x.to(self.model.device), generator).sum() / tokens  # pyright: ignore[reportArgumentType]
             (loss / options.accumulate).backward()
             total += float(loss.detach()) / options.accumulate
         if not math.isfinite(total):
@@ -166,6 +170,14 @@ class Run:
                 self.average[name].lerp_(weight.detach(), 1 - options.ema)
         self.done += 1
         return total
+
+    def _conditioned(self, batch: Batch, generator: torch.Generator) -> NetworkDenoiser:
+        """The denoiser told the labels, but for a tenth of them, so that it can also do without (for guidance)."""
+        if batch.label is None or not self.model.shape.labels:
+            return self.model.denoiser
+        device = self.model.device
+        told = torch.rand(batch.label.shape, generator=generator, device=device) >= UNTOLD
+        return self.model.denoiser.condition(torch.where(told, batch.label.to(device), self.model.shape.labels))
 
     def _generator(self, part: int) -> torch.Generator:
         generator = step_generator(self.options.seed, self.done, 1 + part)
@@ -303,7 +315,7 @@ class Run:
 
 def train(
     model: Model,
-    data: str | Corpus | Tensor,
+    data: str | Source | Tensor,
     steps: int | None = None,
     minutes: float | None = None,
     out: str | Path | None = None,
@@ -320,14 +332,14 @@ def train(
     return run.go(watcher)
 
 
-def _texts(source: Corpus | Tensor, model: Model) -> tuple[Texts, Texts]:
+def _texts(source: Source | Tensor, model: Model) -> tuple[Texts, Texts]:
     """Texts to train on, and held-out ones."""
     if isinstance(source, Tensor):
         cut = max(len(source) * 95 // 100, len(source) - 100_000)
         if source.dim() == 2:
             return Rows.of(source[:cut]), Rows.of(source[cut:])
         return Stream(source[:cut], model.length), Stream(source[cut:], model.length)
-    held_out = next(name for name in ("valid", "test", "train") if name in source.documents)
+    held_out = next(name for name in ("valid", "test", "train") if name in source.splits)
     train_texts, valid_texts = (
         source.texts(model.codec, name, model.length, model.process.variable) for name in ("train", held_out)
     )

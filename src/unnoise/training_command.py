@@ -10,8 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from unnoise.cli import device_named
-from unnoise.data import codec as make_codec
-from unnoise.data.corpus import corpus, default_codec_name
+from unnoise.data.corpus import corpus
 from unnoise.method_table import method as method_named
 from unnoise.model import CONFIG, Model
 from unnoise.plot import can_draw, plot_curve
@@ -80,18 +79,17 @@ def prepare(command: "Train") -> Run:
         if model.method.name != command.method:
             raise ValueError(f"{out} holds a run of {model.method.name}, not of {command.method}")
     else:
-        name = default_codec_name(source) if command.codec == "auto" else command.codec
-        ends = source.has_documents and not method.process(1).variable  # a token for the end, unless length is modelled
-        codec = make_codec(name, source.documents.get("train"), end=ends)
+        codec = source.codec(command.codec, ends=not method.process(1).variable)
         model = Model.build(
             command.method,
             codec,
-            length=command.length,
+            length=codec.length or command.length,
             size=command.size,
             width=command.width,
             depth=command.depth,
             heads=command.heads,
             seed=command.seed,
+            labels=source.classes,
         )
     model.to(device_named(command.device))
     objective = method.objective(model.process) if command.loss == "paper" else None
@@ -104,7 +102,7 @@ def prepare(command: "Train") -> Run:
 def train_command(command: "Train") -> int:
     """Run it; returns the exit code."""
     run = prepare(command)
-    with Stop() as stop, Bar() if not command.quiet else nullcontext() as bar:
+    with Stop() as stop, Bar(run.model.codec.unit) if not command.quiet else nullcontext() as bar:
         try:
             report = run.go(bar, stop)
         except NotANumber as error:
@@ -131,7 +129,8 @@ def _tell(run: Run, report: Report) -> None:
         return
     kind = "exact" if run.model.method.exact else "upper bound"
     print(
-        f"{run.model.method.name}: {report.bits_before:.3f} → {report.bits:.3f} ± {report.stderr:.3f} bits per character "
-        f"({kind}, held-out text), {report.steps} steps, {report.tokens:,} tokens, {report.seconds:.0f} s"
+        f"{run.model.method.name}: {report.bits_before:.3f} → {report.bits:.3f} ± {report.stderr:.3f} "
+        f"bits per {run.model.codec.unit} "
+        f"({kind}, held-out), {report.steps} steps, {report.tokens:,} tokens, {report.seconds:.0f} s"
     )
     print(f"saved in {run.out}; try: unnoise generate --model {run.out} --watch")

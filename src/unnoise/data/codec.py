@@ -19,11 +19,17 @@ DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight"
 
 
 class Codec(ABC):
-    """vocab: K, the end token included; end: its index, or None."""
+    """vocab: K, the end token included; end: its index, or None; unit: what bits are counted per.
+
+    length: how many tokens each text has, where that is fixed; grid: how these lie in rows and columns, where they do.
+    """
 
     kind: str
     vocab: int
     end: int | None = None
+    unit: str = "character"
+    length: int | None = None
+    grid: tuple[int, ...] = ()
 
     @abstractmethod
     def encode(self, text: str, strict: bool = False) -> Tokens:

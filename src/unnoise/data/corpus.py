@@ -1,6 +1,7 @@
 """Corpora: where texts come from, tokenised once and memory-mapped.
 
-`corpus(source)` takes a name (`sotu`, `text8`, `enwik8`), a text file (plain or .gz), or a folder with train, valid and test.
+`corpus(source)` takes a name (`sotu`, `text8`, `enwik8`, `digits`), a text file (plain or .gz), a folder with train, valid and
+test, or a file of images (.npz).
 """
 
 import gzip
@@ -20,8 +21,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unnoise.data import codec as make_codec
 from unnoise.data.codec import Bytes, Codec
+from unnoise.data.images import digits, images
+from unnoise.data.source import Source
 from unnoise.data.texts import Rows, Stream, Texts
+from unnoise.files import write_atomically
 
 SPLITS = ("train", "valid", "test")
 ALIASES = {"valid": ("valid", "validation", "val", "dev")}
@@ -37,7 +42,7 @@ def cache_folder() -> Path:
 
 
 @dataclass(frozen=True)
-class Corpus:
+class Corpus(Source):
     """Raw texts: for each split a list of documents (one document for a stream)."""
 
     name: str
@@ -45,9 +50,22 @@ class Corpus:
     key: str  # identifies the content, for the cache
 
     @property
+    def splits(self) -> list[str]:
+        return list(self.documents)
+
+    @property
+    def train_documents(self) -> list[str]:
+        return self.documents.get("train", [])
+
+    @property
     def has_documents(self) -> bool:
         """Whether texts end, so that a codec should have an end token."""
         return any(len(texts) > 1 for texts in self.documents.values())
+
+    def codec(self, name: str, ends: bool) -> Codec:
+        if name == "auto":
+            name = default_codec_name(self)
+        return make_codec(name, self.train_documents, end=ends and self.has_documents)
 
     def texts(self, codec: Codec, split: str, length: int, whole: bool = False) -> Texts:
         """The split as a model of this length reads it: windows of one stream, or with `whole` its sentences.
@@ -89,8 +107,7 @@ class Corpus:
         return torch.from_numpy(np.memmap(path, dtype=kind, mode="c"))
 
     def _documents(self, split: str) -> list[str]:
-        if split not in self.documents:
-            raise ValueError(f"{self.name} has no {split} split; it has {', '.join(self.documents)}")
+        self.check_split(split)
         return self.documents[split]
 
 
@@ -108,25 +125,18 @@ def _fingerprint(codec: Codec) -> str:
     return hashlib.sha1(codec.encode(probe).tobytes()).hexdigest()
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all, also if the machine stops."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with open(temporary, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-
-
 # ---- sources ----------------------------------------------------------------------------------------------------------
 
 
-def corpus(source: str) -> Corpus:
+def corpus(source: str) -> Source:
     """A corpus by name or path."""
     path = Path(source)
     if source == "sotu":
         return _sotu()
+    if source == "digits":
+        return digits()
+    if path.suffix == ".npz" and path.is_file():
+        return images(path)
     if path.is_dir():
         return _folder(path)
     if path.is_file():
@@ -134,7 +144,10 @@ def corpus(source: str) -> Corpus:
         return Corpus(path.name, _thirds(text), _key([path]))
     if source in MAHONEY:
         return _mahoney(source)
-    raise ValueError(f"no corpus {source!r}: give sotu, text8, enwik8, a text file, or a folder with train, valid and test")
+    raise ValueError(
+        f"no corpus {source!r}: give sotu, text8, enwik8, digits, a text file, a folder with train, valid and test, "
+        "or images in .npz"
+    )
 
 
 def read_text(path: Path) -> str:

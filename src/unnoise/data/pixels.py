@@ -1,5 +1,6 @@
 """Images as tokens: each pixel's channel is one token, its level."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,12 +13,15 @@ class Pixels(Codec):
     """uint8 images of one shape ↔ tokens [H·W·C] with `levels` values; exact when levels = 256, nearest level otherwise."""
 
     kind = "pixels"
+    unit = "dimension"
 
     def __init__(self, shape: Sequence[int], levels: int = 256):
         if not 2 <= levels <= 256:
             raise ValueError(f"pixels have 2 to 256 levels, found {levels}")
         self.shape, self.levels = tuple(int(n) for n in shape), levels
         self.vocab = levels
+        self.length = math.prod(self.shape)
+        self.grid = self.shape[0], self.length // self.shape[0]
 
     def encode_image(self, image: np.ndarray) -> Tokens:
         """[H, W] or [H, W, C] uint8 → [n]."""
@@ -40,3 +44,21 @@ class Pixels(Codec):
 
     def config(self) -> dict[str, Any]:
         return super().config() | {"shape": list(self.shape), "levels": self.levels}
+
+
+def half(shape: Sequence[int], which: str) -> np.ndarray:
+    """Where the upper, lower, left or right half of an image is: bool of that shape."""
+    known = np.zeros(tuple(shape), dtype=bool)
+    rows, columns = shape[0] // 2, shape[1] // 2
+    match which:
+        case "upper":
+            known[:rows] = True
+        case "lower":
+            known[rows:] = True
+        case "left":
+            known[:, :columns] = True
+        case "right":
+            known[:, columns:] = True
+        case _:
+            raise ValueError(f"a half is upper, lower, left or right, found {which!r}")
+    return known

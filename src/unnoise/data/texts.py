@@ -5,6 +5,7 @@ Texts are rows of tokens, padded with −1 at their end where they are shorter t
 
 import hashlib
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,14 +14,21 @@ from torch import Tensor
 PAD = -1
 
 
+class Batch(NamedTuple):
+    """Texts x [B, L] long and, where they have classes, their labels [B] long."""
+
+    x: Tensor
+    label: Tensor | None = None
+
+
 class Texts(ABC):
     """characters: how many characters of raw text there are to a token, on average."""
 
     characters: float = 1.0
 
     @abstractmethod
-    def batch(self, size: int, seed: int, step: int) -> Tensor:
-        """`size` random texts: [size, L] long; fixed by seed and step, so that a run can go on anywhere."""
+    def batch(self, size: int, seed: int, step: int) -> Batch:
+        """`size` random texts; fixed by seed and step, so that a run can go on anywhere."""
 
     @abstractmethod
     def windows(self, limit: int | None = None) -> Tensor:
@@ -35,9 +43,9 @@ class Stream(Texts):
             raise ValueError(f"the text has {len(tokens)} tokens, fewer than the model's length of {length}")
         self.tokens, self.length, self.characters = tokens, length, characters
 
-    def batch(self, size: int, seed: int, step: int) -> Tensor:
+    def batch(self, size: int, seed: int, step: int) -> Batch:
         start = torch.randint(len(self.tokens) - self.length + 1, (size,), generator=step_generator(seed, step))
-        return self._at(start)
+        return Batch(self._at(start))
 
     def windows(self, limit: int | None = None) -> Tensor:
         return self._at(_thinned(len(self.tokens) // self.length, limit) * self.length)
@@ -47,22 +55,24 @@ class Stream(Texts):
 
 
 class Rows(Texts):
-    """Texts that begin and end by themselves: sentences, or images. tokens: [n], all rows one after the other."""
+    """Texts that begin and end by themselves: sentences, or images. tokens: [n], all rows one after the other; labels: [N]."""
 
-    def __init__(self, tokens: Tensor, lengths: np.ndarray, characters: float = 1.0):
+    def __init__(self, tokens: Tensor, lengths: np.ndarray, characters: float = 1.0, labels: Tensor | None = None):
         if not len(lengths):
             raise ValueError("there are no texts in the data, or all are longer than the model's length")
         self.tokens, self.lengths, self.characters = tokens, torch.from_numpy(lengths.astype(np.int64)), characters
         self.starts = self.lengths.cumsum(0) - self.lengths
+        self.labels = labels
 
     @staticmethod
-    def of(rows: Tensor) -> "Rows":
+    def of(rows: Tensor, labels: Tensor | None = None) -> "Rows":
         """Texts from a table [N, L] long, padded with −1."""
         there = rows != PAD
-        return Rows(rows[there], there.sum(1).numpy())
+        return Rows(rows[there], there.sum(1).numpy(), labels=labels)
 
-    def batch(self, size: int, seed: int, step: int) -> Tensor:
-        return self._at(torch.randint(len(self.lengths), (size,), generator=step_generator(seed, step)))
+    def batch(self, size: int, seed: int, step: int) -> Batch:
+        chosen = torch.randint(len(self.lengths), (size,), generator=step_generator(seed, step))
+        return Batch(self._at(chosen), None if self.labels is None else self.labels[chosen])
 
     def windows(self, limit: int | None = None) -> Tensor:
         return self._at(_thinned(len(self.lengths), limit))

@@ -28,7 +28,8 @@ class Shape:
     inputs: how many states a token may have; outputs: entries of the last axis; length: the longest text; time: whether t is
     an input; causal: whether a position sees only what is before it; taps: width of the convolution; every: one block in so
     many has attention (the last does), the others mix by convolution alone; gaps: whether there is a second head, one number
-    for each position.
+    for each position; labels: how many classes a text can be said to have; grid: rows and columns of a picture, whose
+    positions are then rotated and convolved in two dimensions.
     """
 
     inputs: int
@@ -42,8 +43,13 @@ class Shape:
     taps: int = 9
     every: int = 1
     gaps: bool = False
+    labels: int = 0
+    grid: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "grid", tuple(self.grid))  # a list in config.json
+        if self.grid and (len(self.grid) != 2 or math.prod(self.grid) != self.length or self.causal):
+            raise ValueError(f"a network's grid must be rows × columns = its length, found {self.grid} and {self.length}")
         for name in ("inputs", "outputs", "length", "width", "depth", "heads", "taps", "every"):
             value = vars(self)[name]
             if not isinstance(value, int) or value < 1:
@@ -76,14 +82,16 @@ class Cache:
 class Convolution(nn.Module):
     """Depthwise convolution along the text, y_i = Σ_k w_k ⊙ x_{i+k}: [B, L, D] → [B, L, D]. Starts at zero."""
 
-    def __init__(self, width: int, taps: int, causal: bool):
+    def __init__(self, width: int, taps: int, causal: bool, grid: tuple[int, ...] = ()):
         super().__init__()
-        self.taps, self.causal = taps, causal
+        self.taps, self.causal, self.grid = taps, causal, grid
         self.weight = nn.Parameter(torch.zeros(taps, width))
 
     def forward(self, x: Tensor, cache: Cache | None, present: Tensor | None) -> Tensor:
         if present is not None:
             x = x * present[..., None]
+        if self.grid:
+            return self._in_two_dimensions(x)
         before, after = (self.taps - 1, 0) if self.causal else (self.taps // 2, self.taps // 2)
         if cache is not None and id(self) in cache.recent:
             padded = torch.cat([cache.recent[id(self)], x], 1)
@@ -92,6 +100,13 @@ class Convolution(nn.Module):
         if cache is not None:
             cache.recent[id(self)] = padded[:, padded.shape[1] - before :]
         return F.conv1d(padded.transpose(1, 2), self.weight.T[:, None], groups=padded.shape[-1]).transpose(1, 2)
+
+    def _in_two_dimensions(self, x: Tensor) -> Tensor:
+        """The taps as a square around each pixel: 9 taps are 3 × 3."""
+        side = math.isqrt(self.taps)
+        weight = self.weight.T[:, : side * side].reshape(-1, 1, side, side)
+        picture = x.transpose(1, 2).unflatten(2, self.grid)
+        return F.conv2d(picture, weight, padding=side // 2, groups=x.shape[-1]).flatten(2).transpose(1, 2)
 
 
 class Attention(nn.Module):
@@ -127,7 +142,7 @@ class Block(nn.Module):
     def __init__(self, shape: Shape, attends: bool):
         super().__init__()
         width = shape.width
-        self.conv = Convolution(width, shape.taps, shape.causal)
+        self.conv = Convolution(width, shape.taps, shape.causal, shape.grid)
         self.attention = Attention(width, shape.heads, shape.causal) if attends else None
         self.up = nn.Linear(width, 4 * width, bias=False)
         self.down = nn.Linear(4 * width, width, bias=False)
@@ -180,16 +195,34 @@ class Transformer(nn.Module):
             if head is not None:
                 nn.init.zeros_(head.weight)
                 nn.init.zeros_(head.bias)
-        angle = torch.arange(shape.length)[:, None] * 10_000.0 ** -torch.linspace(0, 1, shape.width // shape.heads // 2)
+        self.label = nn.Embedding(shape.labels + 1, shape.width) if shape.labels else None  # the last: none is told
+        if self.label is not None:
+            nn.init.normal_(self.label.weight, std=1.0)
+        angle = angles(shape)
         self.register_buffer("cos", angle.cos(), persistent=False)
         self.register_buffer("sin", angle.sin(), persistent=False)
 
-    def forward(self, x: Tensor, t: Tensor | None = None, where: Tensor | None = None, cache: Cache | None = None) -> Tensor:
-        h = self.features(x, t, cache)
+    def forward(
+        self,
+        x: Tensor,
+        t: Tensor | None = None,
+        where: Tensor | None = None,
+        cache: Cache | None = None,
+        label: Tensor | None = None,
+    ) -> Tensor:
+        h = self.features(x, t, cache, label=label)
         return self.head(normalise(h if where is None else h[where]))
 
-    def features(self, x: Tensor, t: Tensor | None = None, cache: Cache | None = None, present: Tensor | None = None) -> Tensor:
-        """What the heads read: [B, L, D]. present: [B, L] bool, false at padding, which no other position then sees."""
+    def features(
+        self,
+        x: Tensor,
+        t: Tensor | None = None,
+        cache: Cache | None = None,
+        present: Tensor | None = None,
+        label: Tensor | None = None,
+    ) -> Tensor:
+        """What the heads read: [B, L, D]. present: [B, L] bool, false at padding, which no other position then sees; label:
+        [B] or one for all, none by default."""
         start = cache.length if cache is not None else 0
         stop = start + x.shape[1]
         if stop > self.shape.length:
@@ -201,6 +234,9 @@ class Transformer(nn.Module):
                 raise ValueError("this network is conditioned on time: give t")
             time = self.clock(waves(t))
         h = normalise(x @ self.embed.weight if x.is_floating_point() else self.embed(x))
+        if self.label is not None:
+            told = self.label(torch.as_tensor(self.shape.labels if label is None else label, device=h.device))
+            h = h + told.view(-1, 1, told.shape[-1])
         for block in self.blocks:
             h = block(h, rotation, time, cache, present)
         if cache is not None:
@@ -211,6 +247,17 @@ class Transformer(nn.Module):
     def device(self) -> torch.device:
         """Where the weights are."""
         return self.head.weight.device
+
+
+def angles(shape: Shape) -> Tensor:
+    """By what each position turns each pair of features: [L, D/2]; in a picture half of them by row, half by column."""
+    pairs = shape.width // shape.heads // 2
+    if not shape.grid:
+        return torch.arange(shape.length)[:, None] * 10_000.0 ** -torch.linspace(0, 1, pairs)
+    place = torch.arange(shape.length)
+    row, column = place // shape.grid[1], place % shape.grid[1]
+    slow = 100.0 ** -torch.linspace(0, 1, pairs - pairs // 2)
+    return torch.cat([row[:, None] * slow, column[:, None] * slow[: pairs // 2]], 1)
 
 
 def normalise(x: Tensor) -> Tensor:

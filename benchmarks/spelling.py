@@ -1,0 +1,116 @@
+"""Spell checking on real mistakes, beside a plain baseline: precision, recall, F1, and the share of clean words damaged.
+
+    python benchmarks/spelling.py path/to/spelling --model runs/mdlm
+
+The folder holds Holbrook's tagged passages (mistakes of school children in their sentences) and Norvig's first test set (words
+in isolation). The baseline is Norvig's: a word that is not in the training vocabulary becomes the most frequent word at edit
+distance 1. `--part` takes every fifth passage ("tune") or the other four ("report").
+"""
+
+import argparse
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import unnoise
+from unnoise.spelling import WORD, Edit, Words
+
+TAG = re.compile(r"<ERR targ=([^>]*)>(.*?)</ERR>")
+
+
+class Passage(NamedTuple):
+    text: str
+    mistakes: list[tuple[int, int, str]]  # start, stop, what was meant
+
+
+def holbrook(path: Path, part: str) -> list[Passage]:
+    lines = [line.strip() for line in path.read_text(errors="replace").splitlines()]
+    passages = []
+    for line in lines:
+        text, mistakes, last = "", [], 0
+        for tag in TAG.finditer(line):
+            text += line[last : tag.start()]
+            wrong = tag.group(2).strip()
+            mistakes.append((len(text), len(text) + len(wrong), tag.group(1).strip()))
+            text += wrong
+            last = tag.end()
+        text += line[last:]
+        if WORD.search(text):
+            passages.append(Passage(text, mistakes))
+    return [passage for i, passage in enumerate(passages) if (i % 5 == 0) == (part == "tune") or part == "all"]
+
+
+def norvig(path: Path) -> list[tuple[str, str]]:
+    found = re.findall(r"'([^']+)'\s*:\s*'([^']*)'", path.read_text())
+    return [(wrong, right) for right, wrongs in found for wrong in wrongs.split()]
+
+
+def baseline(words: Words) -> Callable[[str], list[Edit]]:
+    def correct(text: str) -> list[Edit]:
+        edits = []
+        for match in WORD.finditer(text):
+            word = match.group().lower()
+            if word in words.counts or "'" in word:
+                continue
+            near = words.near(word, 1)
+            if near:
+                edits.append(Edit(match.start(), match.group(), max(near, key=words.log_p), 1.0))
+        return edits
+
+    return correct
+
+
+def applied(text: str, start: int, stop: int, edits: list[Edit]) -> str:
+    """What stands between start and stop after the edits that touch it."""
+    for edit in sorted(edits, key=lambda edit: -edit.start):
+        end = edit.start + len(edit.before)
+        if edit.start < stop and end > start:
+            text = text[: edit.start] + edit.after + text[end:]
+            stop += len(edit.after) - len(edit.before)
+            start = min(start, edit.start)
+    return text[start:stop]
+
+
+def plain(text: str) -> str:
+    return re.sub(r"[^a-z]+", " ", text.lower()).strip()
+
+
+def measure(passages: list[Passage], correct: Callable[[str], list[Edit]]) -> dict[str, float]:
+    right = wrong = errors = damaged = clean = 0
+    for text, mistakes in passages:
+        edits = correct(text)
+        errors += len(mistakes)
+        inside: set[int] = set()
+        for start, stop, meant in mistakes:
+            touching = [e for e in edits if e.start < stop and e.start + len(e.before) > start]
+            inside |= {e.start for e in touching}
+            if touching:
+                good = plain(applied(text, start, stop, touching)) == plain(meant)
+                right, wrong = right + good, wrong + (not good)
+        spans = [(start, stop) for start, stop, _ in mistakes]
+        clean += sum(not any(m.start() < stop and m.end() > start for start, stop in spans) for m in WORD.finditer(text))
+        damaged += sum(len(WORD.findall(e.before)) for e in edits if e.start not in inside)
+    changes = right + wrong + damaged
+    precision, recall = right / max(changes, 1), right / max(errors, 1)
+    f1 = 2 * precision * recall / max(precision + recall, 1e-9)
+    return {"errors": errors, "clean": clean, "precision": precision, "recall": recall, "F1": f1, "damaged": damaged / clean}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--model", default="runs/mdlm")
+    parser.add_argument("--strength", type=float, default=0.5)
+    parser.add_argument("--part", choices=["tune", "report", "all"], default="report")
+    options = parser.parse_args()
+    model = unnoise.load(options.model)
+    assert model.words is not None
+    passages = holbrook(options.data / "holbrook-tagged.dat", options.part)
+    ours: Callable[[str], list[Edit]] = lambda text: model.correct(text, options.strength).edits  # noqa: E731
+    for name, correct in (("baseline", baseline(model.words)), ("unnoise", ours)):
+        figures = measure(passages, correct)
+        print(f"Holbrook {name:9s} " + "  ".join(f"{key} {value:.4g}" for key, value in figures.items()), flush=True)
+        pairs = norvig(options.data / "spell-testset1.txt")
+        hits = sum(applied(wrong, 0, len(wrong), correct(wrong)).lower() == right for wrong, right in pairs)
+        print(f"Norvig   {name:9s} {hits} of {len(pairs)} right ({hits / len(pairs):.3f})", flush=True)

@@ -1,0 +1,118 @@
+"""Images as data: scikit-learn's digits, or arrays in an .npz file; sheets of images as PNG."""
+
+import importlib.util
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from unnoise.data.codec import Codec
+from unnoise.data.pixels import Pixels
+from unnoise.data.source import Source
+from unnoise.data.texts import Rows, Texts
+from unnoise.files import write_atomically
+
+
+@dataclass(frozen=True)
+class Images(Source):
+    """For each split uint8 images [N, H, W] or [N, H, W, C], and their labels [N]; levels: how many values a pixel has."""
+
+    name: str
+    pictures: dict[str, np.ndarray]
+    labels: dict[str, np.ndarray]
+    levels: int = 256
+    classes: int = 0
+
+    @property
+    def splits(self) -> list[str]:
+        return list(self.pictures)
+
+    def codec(self, name: str, ends: bool) -> Codec:
+        if name not in ("auto", Pixels.kind):
+            raise ValueError(f"{self.name} holds images: use --codec auto, found {name!r}")
+        return Pixels(next(iter(self.pictures.values())).shape[1:], self.levels)
+
+    def texts(self, codec: Codec, split: str, length: int, whole: bool = False) -> Texts:
+        self.check_split(split)
+        pictures = self.pictures[split]
+        if not isinstance(codec, Pixels) or codec.shape != pictures.shape[1:]:
+            raise ValueError(f"this model does not read images of shape {list(pictures.shape[1:])}, as {self.name} has them")
+        rows = torch.from_numpy(np.stack([codec.encode_image(picture) for picture in pictures]))
+        labels = torch.from_numpy(self.labels[split].astype(np.int64)) if self.classes else None
+        return Rows.of(rows, labels)
+
+
+def digits() -> Images:
+    """1,797 handwritten digits of 8 × 8 pixels with 17 levels, every tenth held out for valid, every tenth for test."""
+    if importlib.util.find_spec("sklearn") is None:
+        raise ValueError("the digits are in scikit-learn: pip install 'unnoise[images]'")
+    from sklearn.datasets import load_digits
+
+    flat, target = (np.asarray(array) for array in load_digits(return_X_y=True))
+    pictures = np.rint(flat.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
+    part = np.arange(len(pictures)) % 10
+    chosen = {"train": part < 8, "valid": part == 8, "test": part == 9}
+    return Images(
+        "digits",
+        {split: pictures[rows] for split, rows in chosen.items()},
+        {split: target[rows] for split, rows in chosen.items()},
+        levels=17,
+        classes=10,
+    )
+
+
+def images(path: Path) -> Images:
+    """Images from an .npz file with arrays train (or x_train) and test, uint8 [N, H, W(, C)], and labels beside them.
+
+    A tenth of the training images, evenly spread, is held out for valid.
+    """
+    try:
+        arrays = dict(np.load(path, allow_pickle=False))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"cannot read {path}: {error}") from error
+    pictures = {name: array for name, array in arrays.items() if array.dtype == np.uint8 and array.ndim in (3, 4)}
+    train = next((name for name in pictures if "train" in name), None)
+    test = next((name for name in pictures if "test" in name), None)
+    if train is None or test is None:
+        raise ValueError(
+            f"{path} needs uint8 arrays of images with train and test in their names, found {', '.join(arrays) or 'nothing'}"
+        )
+    held_out = np.arange(len(pictures[train])) % 10 == 9
+    labels = {split: _labels(arrays, split, len(pictures[name])) for split, name in (("train", train), ("test", test))}
+    known = all(found is not None for found in labels.values())
+    both = {split: found if found is not None else np.zeros(0) for split, found in labels.items()}
+    return Images(
+        path.name,
+        {"train": pictures[train][~held_out], "valid": pictures[train][held_out], "test": pictures[test]},
+        {"train": both["train"][~held_out], "valid": both["train"][held_out], "test": both["test"]} if known else {},
+        classes=int(max(both["train"].max(), both["test"].max())) + 1 if known else 0,
+    )
+
+
+def _labels(arrays: dict[str, np.ndarray], split: str, count: int) -> np.ndarray | None:
+    for name, array in arrays.items():
+        if split in name and array.size == count and np.issubdtype(array.dtype, np.integer):
+            return array.reshape(-1)
+    return None
+
+
+def sheet(pictures: np.ndarray, columns: int, path: Path) -> None:
+    """Write images [N, H, W(, C)] as one PNG, `columns` to a row, enlarged to be seen."""
+    if importlib.util.find_spec("PIL") is None:
+        raise ValueError("pictures need Pillow: pip install 'unnoise[images]'")
+    from PIL import Image
+
+    colour = pictures if pictures.ndim == 4 else np.repeat(pictures[..., None], 3, -1)
+    n, height, width, _ = colour.shape
+    scale = max(1, 48 // height)
+    rows = -(-n // columns)
+    page = np.full((rows * (height + 1) + 1, columns * (width + 1) + 1, 3), 128, dtype=np.uint8)
+    for i, picture in enumerate(colour):
+        top, left = (i // columns) * (height + 1) + 1, (i % columns) * (width + 1) + 1
+        page[top : top + height, left : left + width] = picture
+    large = np.repeat(np.repeat(page, scale, 0), scale, 1)
+    content = BytesIO()
+    Image.fromarray(large).save(content, format="PNG")
+    write_atomically(path, content.getvalue())

@@ -1,0 +1,5 @@
+"""The studio: one local page to watch, fill in, correct and compare, and a completions endpoint (the extra `studio`)."""
+
+from unnoise.studio.app import make_app, serve
+
+__all__ = ["make_app", "serve"]

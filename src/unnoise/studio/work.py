@@ -1,0 +1,344 @@
+"""What the studio does for a request: generators that read the fields, then work step by step and yield lines."""
+
+import re
+import secrets
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cache
+from itertools import chain as joined, zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from unnoise.data import Codec
+from unnoise.method_table import SAMPLERS
+from unnoise.model import GAP, MASK, Model, Step
+from unnoise.plot import exponents
+from unnoise.process import Masked
+from unnoise.replay import write_replay
+from unnoise.sampler.base import GridSampler
+from unnoise.spelling import AROUND
+from unnoise.studio.desk import Line, Work
+from unnoise.studio.fields import SEED, STEPS, Fields, Refused
+from unnoise.studio.shelf import CALLS, Shelf, Shelved
+
+BLANKS = re.compile(rf"((?:{re.escape(MASK)}|{re.escape(GAP)})+)")
+VARIANTS = 8
+GAPS = 32  # open gaps of a template
+PIECE = 240  # characters whose spelling is checked at once
+POINTS = 101  # of a curve
+TOKENS = 60  # whose exponents are shown
+
+
+# ---- reading ------------------------------------------------------------------------------------------------------------
+
+
+def opened(shelf: Shelf, fields: Fields) -> Shelved:
+    """The model a request names, or the default."""
+    name = fields.text("model", shelf.default, 200)
+    if name not in shelf.names:
+        raise Refused(f"There is no model {name[:40]!r} here; there is {', '.join(shelf.names)}.", 404)
+    try:
+        return shelf.open(name)
+    except ValueError as error:
+        raise Refused(f"The model {name!r} cannot be opened: {error}.", 500) from error
+
+
+def writing(shelved: Shelved, fields: Fields) -> dict[str, Any]:
+    """How to write, as `Model.chain` takes it; an empty sampler is the method's own."""
+    return {
+        "steps": fields.whole("steps", 1, STEPS, 128),
+        "sampler": fields.choice("sampler", ["", *shelved.samplers], "") or None,
+        "temperature": fields.number("temperature", 0, 2, 1),
+        "top_p": fields.number("top_p", 0.01, 1, 1),
+        "seed": fields.whole("seed", 0, SEED, 0),
+    }
+
+
+# ---- one chain ----------------------------------------------------------------------------------------------------------
+
+
+class Piece(NamedTuple):
+    """A stretch of a result: what was given, or what came into a blank and how sure the network was of it on average."""
+
+    text: str
+    new: bool = False
+    sure: float = 1.0
+
+
+class Run:
+    """One chain: its canvases, then what it wrote and what that cost."""
+
+    def __init__(self, model: Model, template: str, length: int | None, how: dict[str, Any]):
+        if template.count(GAP) > GAPS:
+            raise Refused(f"A template may have {GAPS} gaps, found {template.count(GAP)}.")
+        self.model, self.template, self.length, self.how = model, template, length, how
+        self.calls, self.seconds = 0, 0.0
+        self.last: Step | None = None
+
+    def __iter__(self) -> Iterator[Step]:
+        steps = self.model.chain(length=self.length, template=self.template or None, **self.how)
+        while True:
+            calls, start = CALLS.count, time.perf_counter()
+            step = next(steps, None)
+            self.calls += CALLS.count - calls
+            self.seconds += time.perf_counter() - start
+            if step is None:
+                return
+            self.last = step
+            yield step
+
+    def pieces(self) -> list[Piece]:
+        """The result, with the raw text that was given in its place."""
+        assert self.last is not None
+        runs = BLANKS.split(self.template) if self.template else ["", MASK * len(self.last.ids), ""]
+        given, marks = runs[::2], runs[1::2]
+        spans = fills(self.model, given, marks, self.last.ids)
+        new = [_piece(self.model.codec, self.last, span) for span in spans]
+        return [piece for piece in joined(*zip_longest(map(Piece, given), new)) if piece is not None and piece.text]
+
+    def text(self) -> str:
+        """The result as one text."""
+        return "".join(piece.text for piece in self.pieces())
+
+    def cost(self) -> Line:
+        """Network calls and seconds of work."""
+        return {"calls": self.calls, "seconds": round(self.seconds, 3)}
+
+
+def fills(model: Model, given: list[str], marks: list[str], ids: list[int]) -> list[range]:
+    """Which positions of the final canvas each run of blanks has become."""
+    pieces = [model.codec.encode(text).tolist() for text in given]
+    masks = [run.count(MASK) for run in marks]
+    opens = [GAP in run for run in marks]
+
+    @cache
+    def sizes(i: int, at: int) -> tuple[int, ...] | None:
+        """How many tokens came into the runs from i on, if the text before them stands at `at`."""
+        stop = at + len(pieces[i])
+        if stop > len(ids) or (model.process.variable and ids[at:stop] != pieces[i]):
+            return None
+        if i == len(marks):
+            return () if stop == len(ids) else None
+        for size in range(masks[i], len(ids) - stop + 1) if opens[i] else (masks[i],):
+            rest = sizes(i + 1, stop + size)
+            if rest is not None:
+                return (size, *rest)
+        return None
+
+    spans, at = [], 0
+    for piece, size in zip(pieces, sizes(0, 0) or masks, strict=False):
+        at += len(piece)
+        spans.append(range(at, at + size))
+        at += size
+    return spans
+
+
+def _piece(codec: Codec, step: Step, span: range) -> Piece:
+    text = codec.decode([step.ids[i] for i in span])
+    whole = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # bytes that are no text
+    return Piece(whole, True, round(sum(step.confidences[i] for i in span) / max(1, len(span)), 3))
+
+
+def canvas(step: Step, known: set[int]) -> Line:
+    """A canvas as the page reads it; `shown` explains the tokens that have not come up before."""
+    new = {token: text for token, text in zip(step.ids, step.tokens, strict=True) if token not in known}
+    known.update(new)
+    return {
+        "t": round(step.t, 4),
+        "ids": step.ids,
+        "sure": [round(100 * confidence) for confidence in step.confidences],
+        "new": [i for i, fresh in enumerate(step.fresh) if fresh],
+        "shown": new,
+    }
+
+
+# ---- the views ----------------------------------------------------------------------------------------------------------
+
+
+def _run(shelf: Shelf, fields: Fields) -> Run:
+    shelved = opened(shelf, fields)
+    template = fields.text("template", "")
+    length = fields.whole("length", 1, shelved.model.length, shelved.model.length)
+    run = Run(shelved.model, template, length, writing(shelved, fields))
+    fields.done()
+    return run
+
+
+def chain(shelf: Shelf, fields: Fields) -> Work:
+    """Every canvas of a chain, then its text."""
+    run = _run(shelf, fields)
+    known: set[int] = set()
+    for step in run:
+        yield canvas(step, known)
+    yield {"text": run.text(), **run.cost()}
+
+
+def replay(shelf: Shelf, fields: Fields) -> Work:
+    """The same chain as a page that plays by itself."""
+    run = _run(shelf, fields)
+    steps = []
+    for step in run:
+        steps.append(step)
+        yield None
+    with tempfile.TemporaryDirectory() as folder:
+        title = f"{run.model.method.name}: a text from noise, seed {run.how['seed']}"
+        yield {"page": write_replay(Path(folder) / "replay.html", steps, title).read_text()}
+
+
+def infill(shelf: Shelf, fields: Fields) -> Work:
+    """Variants of a text with blanks, one after another; each has a seed of its own."""
+    shelved = opened(shelf, fields)
+    template = fields.text("template")
+    count = fields.whole("variants", 1, VARIANTS, 3)
+    how = writing(shelved, fields)
+    fields.done()
+    for i in range(count):
+        run = Run(shelved.model, template, None, how | {"seed": how["seed"] + i})
+        for step in run:
+            yield {"variant": i, "draft": step.text}
+        pieces = run.pieces()
+        yield {"variant": i, "text": "".join(piece.text for piece in pieces), "pieces": [p._asdict() for p in pieces]}
+
+
+def blank(shelf: Shelf, fields: Fields) -> Work:
+    """The blanks that stand for a stretch of text: a mask for each of its tokens, or a gap where the model chooses."""
+    model = opened(shelf, fields).model
+    text = fields.text("text")
+    fields.done()
+    yield {"blank": GAP if model.process.variable else MASK * len(model.codec.encode(text))}
+
+
+def candidates(shelf: Shelf, fields: Fields) -> Work:
+    """What could stand at a position of a canvas; where noise is masking, that position is masked to be asked about."""
+    model = opened(shelf, fields).model
+    ids = fields.wholes("ids", model.process.states - 1, model.length)
+    place = fields.whole("place", 0, model.length - 1)
+    t = fields.number("t", 0, 1, 0)
+    fields.done()
+    if isinstance(model.process, Masked):
+        ids[place : place + 1] = [model.process.mask] * (place < len(ids))
+    yield {"candidates": [[token, round(p, 4)] for token, p in model.candidates(ids, place, t)]}
+
+
+def correct(shelf: Shelf, fields: Fields) -> Work:
+    """The edits of a text as they are found, piece by piece; each piece is read with the text around it."""
+    model = opened(shelf, fields).model
+    text = fields.text("text")
+    strength = fields.number("strength", 0, 1, 0.5)
+    keep = fields.texts("keep", 200)
+    fields.done()
+    covered = 0
+    for start in range(0, max(1, len(text)), PIECE):
+        first = max(0, start - AROUND)
+        edits = model.correct(text[first : start + PIECE + 2 * AROUND], strength, keep).edits
+        found = []
+        for edit in edits:
+            at = first + edit.start
+            if covered <= at and start <= at < start + PIECE:
+                covered = at + len(edit.before)
+                found.append(asdict(edit) | {"start": at})
+        yield {"edits": found, "read": min(len(text), start + PIECE)}
+
+
+def schedule(shelf: Shelf, fields: Fields) -> Work:
+    """The curves α(t), how many tokens come with each of so many steps, and the learned exponents."""
+    model = opened(shelf, fields).model
+    steps = fields.whole("steps", 1, STEPS, 64)
+    fields.done()
+    sampler = model.method.sampler(steps)
+    times = sampler.times() if isinstance(sampler, GridSampler) else [1 - i / steps for i in range(steps)]
+    ticks = torch.linspace(1e-4, 1, POINTS, dtype=torch.float64)
+    curves = model.process.curves()
+    read = {name: (lambda t, alpha=alpha: alpha(t).view(len(t), -1).mean(1)) for name, alpha in curves.items()}
+    counts: list[float] = []
+    if read:  # a step goes from one time to the next; the last one writes all that is left
+        alpha = next(iter(read.values()))(torch.tensor(times[1:], dtype=torch.float64)) if steps > 1 else torch.zeros(0)
+        levels = torch.cat([torch.zeros(1), alpha.cpu(), torch.ones(1)])
+        counts = (model.length * levels.diff()).tolist()
+    ranked = list(exponents(model).items())
+    some = ranked if len(ranked) <= TOKENS else ranked[: TOKENS // 2] + ranked[-TOKENS // 2 :]
+    yield {
+        "t": ticks.tolist(),
+        "curves": {name: alpha(ticks).tolist() for name, alpha in read.items()},
+        "counts": counts,
+        "length": model.length,
+        "exponents": some,
+        "tokens": len(ranked),
+    }
+
+
+def compare(shelf: Shelf, fields: Fields) -> Work:
+    """The same task and seed for several samplers, one after another."""
+    shelved = opened(shelf, fields)
+    names = fields.choices("samplers", shelved.samplers)
+    template = fields.text("template", "")
+    length = fields.whole("length", 1, shelved.model.length, shelved.model.length)
+    how = writing(shelved, fields)
+    fields.done()
+    for name in dict.fromkeys(names):
+        run = Run(shelved.model, template, length, how | {"sampler": name})
+        for step in run:
+            yield {"sampler": name, "draft": step.text}
+        yield {"sampler": name, "text": run.text(), "law": SAMPLERS[name].law, **run.cost()}
+
+
+# ---- completions --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One completion: its text without the prompt, how many tokens it has, and whether it filled the room."""
+
+    index: int
+    text: str
+    tokens: int
+    finish_reason: str
+
+
+def complete(shelf: Shelf, fields: Fields) -> Work:
+    """The choices of a completion as they are ready: `Choice` as a line, with the tokens of the prompt."""
+    for name in ("logprobs", "echo", "best_of", "logit_bias"):
+        if fields.body.get(name):
+            raise Refused(f"The field {name!r} is not served here.")
+    shelved = opened(shelf, fields)
+    codec = shelved.model.codec
+    before, after = _prompt(fields), fields.text("suffix", "")
+    if BLANKS.search(before + after):
+        raise Refused(f"A prompt cannot hold {MASK} or {GAP}: what comes after the blank is the suffix.")
+    given = len(codec.encode(before)) + len(codec.encode(after))
+    room = shelved.model.length - given
+    if room < 1:
+        raise Refused(f"Prompt and suffix have {given} tokens, which leaves no room in this model's {shelved.model.length}.")
+    most = fields.whole("max_tokens", 1, room, min(16, room))
+    count = fields.whole("n", 1, VARIANTS, 1)
+    seed = fields.whole("seed", 0, SEED, secrets.randbelow(2**31))
+    fields.body.setdefault("steps", min(STEPS, max(16, most)))
+    how = writing(shelved, fields)
+    stops = _stops(fields)
+    template = before + (GAP if shelved.model.process.variable else MASK * most) + after
+    for i in range(count):
+        run = Run(shelved.model, template, given + most, how | {"seed": seed + i})
+        for _ in run:
+            yield None
+        text = "".join(piece.text for piece in run.pieces() if piece.new)
+        tokens = len(codec.encode(text))
+        cut = min([at for at in map(text.find, stops) if at >= 0], default=len(text))
+        reason = "stop" if cut < len(text) or tokens < most else "length"
+        yield asdict(Choice(i, text[:cut], tokens, reason)) | {"given": given, "model": shelved.name}
+
+
+def _prompt(fields: Fields) -> str:
+    prompt = fields.body.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1:
+        fields.body["prompt"] = prompt[0]
+    return fields.text("prompt", "")
+
+
+def _stops(fields: Fields) -> list[str]:
+    if isinstance(fields.body.get("stop"), str):
+        fields.body["stop"] = [fields.body["stop"]]
+    return [stop for stop in fields.texts("stop", 4) if stop]

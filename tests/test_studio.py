@@ -1,0 +1,604 @@
+"""The studio: what it answers, what it refuses, that one request does not stop another, and that the page works."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+
+import torch
+import uvicorn
+from starlette.testclient import TestClient
+
+import unnoise
+from unnoise.model import GAP, MASK
+from unnoise.spelling import Words
+from unnoise.studio import make_app
+from unnoise.studio.desk import Busy, Desk
+from unnoise.studio.work import fills
+
+CHROMIUM = Path("/usr/bin/chromium")
+WORDS = "the cat sat on mat and dog log while bird sang in tree"
+
+
+def tiny(method: str, folder: Path) -> Path:
+    """A small model with random weights, saved, with a list of words."""
+    model = unnoise.Model.build(method, width=16, depth=1, heads=2, length=24)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():  # a fresh network is undecided: every token as likely as the next
+        for weight in model.network.head.parameters():
+            weight.copy_(0.1 * torch.randn(weight.shape, generator=generator))
+    model.words = Words(dict.fromkeys(WORDS.split(), 10**9))
+    model.save(folder / method)
+    return folder / method
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    home = tmp_path_factory.mktemp("models")
+    return [tiny(method, home) for method in ("ar", "flexmdm", "genmd4", "udlm", "mdlm")]
+
+
+@pytest.fixture(scope="module")
+def client(folders: list[Path]) -> TestClient:
+    return TestClient(make_app(folders), base_url="http://127.0.0.1", raise_server_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def app(folders: list[Path]) -> Any:
+    return make_app(folders)
+
+
+@pytest.fixture(scope="module")
+def address(app: Any) -> Iterator[str]:
+    """A studio that really listens."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.02)
+    yield f"127.0.0.1:{listener.getsockname()[1]}"
+    server.should_exit = True
+    thread.join(10)
+
+
+def lines(client: TestClient, view: str, **body: Any) -> list[dict[str, Any]]:
+    answer = client.post(f"/api/{view}", json=body)
+    assert answer.status_code == 200, answer.text
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+# ---- what it answers ------------------------------------------------------------------------------------------------
+
+
+def test_the_page_comes_with_nothing_from_elsewhere(client: TestClient) -> None:
+    for path in ("/", "/page.css", "/page.js"):
+        answer = client.get(path)
+        assert answer.status_code == 200 and "default-src 'none'" in answer.headers["content-security-policy"]
+        assert "http://" not in answer.text.replace("http://www.w3.org/2000/svg", "") and "https://" not in answer.text
+
+
+def test_the_models_and_what_they_can_do(client: TestClient) -> None:
+    listed = client.get("/api/models").json()
+    assert listed["default"] == "mdlm" and {"name": "ar", "method": "ar"} in listed["models"]
+    about = {name: client.get(f"/api/models/{name}").json() for name in ("mdlm", "flexmdm", "ar")}
+    names = {name: [sampler["name"] for sampler in one["samplers"]] for name, one in about.items()}
+    assert "confidence" in names["mdlm"] and "left-to-right" not in names["mdlm"]
+    assert names["ar"] == ["left-to-right"] and names["flexmdm"] == ["insertion", "insertion-confidence"]
+    assert about["mdlm"]["corrects"] and not about["ar"]["corrects"]
+    assert about["flexmdm"]["variable"] and about["mdlm"]["own"] == "ancestral"
+
+
+def test_a_chain_is_the_models_own(client: TestClient, folders: list[Path]) -> None:
+    model = unnoise.load(folders[-1])
+    *frames, last = lines(client, "chain", steps=8, seed=3, length=12, sampler="confidence")
+    wanted = list(model.chain(steps=8, seed=3, length=12, sampler="confidence"))
+    assert [frame["ids"] for frame in frames] == [step.ids for step in wanted]
+    assert last["text"] == model.generate(steps=8, seed=3, length=12, sampler="confidence")[0]
+    assert 1 <= last["calls"] <= 8 and last["seconds"] >= 0
+    shown: dict[str, str] = {}
+    for frame, step in zip(frames, wanted, strict=True):
+        shown |= frame["shown"]
+        assert [shown[str(token)] for token in frame["ids"]] == step.tokens
+
+
+@pytest.mark.parametrize("method", ["ar", "flexmdm", "genmd4", "udlm", "mdlm"])
+def test_what_is_outside_the_blanks_stays(client: TestClient, folders: list[Path], method: str) -> None:
+    template = f"The Cat {MASK * 3} on {GAP if method == 'flexmdm' else MASK * 2} mat!"
+    model = unnoise.load(next(folder for folder in folders if folder.name == method))
+    found = [line for line in lines(client, "infill", model=method, template=template, variants=2, steps=8) if "text" in line]
+    assert [line["text"] for line in found] == [model.infill(template, steps=8, seed=seed)[0] for seed in (0, 1)]
+    for line in found:
+        assert line["text"].startswith("The Cat ") and line["text"].endswith(" mat!")
+        assert "".join(piece["text"] for piece in line["pieces"]) == line["text"]
+
+
+def test_what_came_into_each_gap_is_found(folders: list[Path]) -> None:
+    model = unnoise.load(next(folder for folder in folders if folder.name == "flexmdm"))
+    ids = model.codec.encode("aabab").tolist()
+    assert fills(model, ["a", "b"], [GAP], ids) == [range(1, 4)]
+    assert fills(model, ["", "b", ""], [MASK + GAP, GAP], ids) == [range(0, 2), range(3, 5)]
+    assert fills(model, ["a", "b", ""], [GAP, MASK * 2], ids) == [range(1, 2), range(3, 5)]
+    assert fills(model, ["a", "a", "b"], [MASK * 2, GAP], ids) == [range(1, 3), range(4, 4)]
+
+
+def test_blanks_for_a_stretch_of_text(client: TestClient) -> None:
+    assert client.post("/api/blank", json={"text": "cat"}).json() == {"blank": 3 * MASK}
+    assert client.post("/api/blank", json={"text": "cat", "model": "flexmdm"}).json() == {"blank": GAP}
+
+
+def test_candidates_are_about_the_position_as_if_it_were_blank(client: TestClient, folders: list[Path]) -> None:
+    model = unnoise.load(folders[-1])
+    ids = model.codec.encode("the cat").tolist()
+    found = client.post("/api/candidates", json={"ids": ids, "place": 4, "t": 0.0}).json()["candidates"]
+    ids[4] = model.process.vocab
+    assert [token for token, _ in found] == [token for token, _ in model.candidates(ids, 4, 0.0)]
+    assert 0 < found[0][1] < 1
+
+
+def test_spelling_piece_by_piece_is_spelling_of_the_whole(client: TestClient, folders: list[Path]) -> None:
+    text = ("the caat sat on teh mat and the dgo sat on the lgo while the brd sang in the teree. " * 8).strip()
+    model = unnoise.load(folders[-1])
+    wanted = model.correct(text, strength=0.9, keep=["dgo"])
+    found = [edit for line in lines(client, "correct", text=text, strength=0.9, keep=["dgo"]) for edit in line["edits"]]
+    assert len(found) > 8
+    assert [(e["start"], e["before"], e["after"]) for e in found] == [(e.start, e.before, e.after) for e in wanted.edits]
+
+
+def test_the_schedule(client: TestClient) -> None:
+    found = client.post("/api/schedule", json={"model": "mdlm", "steps": 10}).json()
+    assert len(found["counts"]) == 10 and abs(sum(found["counts"]) - 24) < 1e-6 and not found["exponents"]
+    learned = client.post("/api/schedule", json={"model": "genmd4", "steps": 1}).json()
+    assert len(learned["exponents"]) == 27 and len(learned["curves"]["α"]) == len(learned["t"])
+    assert client.post("/api/schedule", json={"model": "ar"}).json()["curves"] == {}
+
+
+def test_samplers_side_by_side(client: TestClient) -> None:
+    names = ["ancestral", "first-hitting", "confidence"]
+    found = {one["sampler"]: one for one in lines(client, "compare", samplers=names, steps=4, seed=1) if "text" in one}
+    assert list(found) == names
+    assert found["confidence"]["calls"] <= 4 and found["first-hitting"]["calls"] == 24
+    assert all(len(one["text"]) == 24 and "law" in one for one in found.values())
+
+
+def test_a_chain_as_a_page(client: TestClient) -> None:
+    page = client.post("/api/replay", json={"steps": 4}).json()["page"]
+    assert page.startswith("<!doctype html>") and "seed 0" in page
+
+
+# ---- completions ----------------------------------------------------------------------------------------------------
+
+
+def test_completions(client: TestClient) -> None:
+    body = {"model": "mdlm", "prompt": "The cat ", "suffix": " mat", "max_tokens": 6, "n": 2, "seed": 5, "temperature": 0.5}
+    found = client.post("/v1/completions", json=body | {"user": "someone"}).json()
+    assert found["object"] == "text_completion" and found["model"] == "mdlm"
+    assert [choice["index"] for choice in found["choices"]] == [0, 1]
+    assert all(len(choice["text"]) == 6 and choice["finish_reason"] == "length" for choice in found["choices"])
+    assert found["usage"] == {"prompt_tokens": 12, "completion_tokens": 12, "total_tokens": 24}
+    assert client.post("/v1/completions", json=body).json()["choices"] == found["choices"]
+    stop = found["choices"][0]["text"][2]
+    cut = client.post("/v1/completions", json=body | {"stop": stop}).json()["choices"][0]
+    assert cut["text"] == found["choices"][0]["text"].split(stop)[0] and cut["finish_reason"] == "stop"
+
+
+def test_completions_as_a_stream(client: TestClient) -> None:
+    body = {"prompt": ["the"], "max_tokens": 4, "n": 2, "seed": 5, "stream": True}
+    events = client.post("/v1/completions", json=body).text.strip().split("\n\n")
+    assert events[-1] == "data: [DONE]"
+    found = [json.loads(event.removeprefix("data: ")) for event in events[:-1]]
+    assert [event["choices"][0]["index"] for event in found] == [0, 1]
+    whole = client.post("/v1/completions", json=body | {"stream": False}).json()
+    assert [event["choices"][0] for event in found] == whole["choices"]
+
+
+def test_a_model_of_variable_length_completes_with_at_most_so_many(client: TestClient) -> None:
+    found = client.post("/v1/completions", json={"model": "flexmdm", "prompt": "the", "suffix": "mat", "max_tokens": 5}).json()
+    assert len(found["choices"][0]["text"]) <= 5
+
+
+def test_the_models_as_openai_lists_them(client: TestClient) -> None:
+    found = client.get("/v1/models").json()
+    assert found["object"] == "list" and [model["id"] for model in found["data"]][-1] == "mdlm"
+
+
+# ---- what it refuses ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "says"),
+    [
+        ("chain", {"steps": 0}, 400, "whole number from 1 to 1024"),
+        ("chain", {"steps": True}, 400, "whole number"),
+        ("chain", {"steps": 10**9}, 400, "whole number"),
+        ("chain", {"steps": "8"}, 400, "found '8'"),
+        ("chain", {"length": 25}, 400, "from 1 to 24"),
+        ("chain", {"temperature": -1}, 400, "number from 0 to 2"),
+        ("chain", {"top_p": 0}, 400, "number from"),
+        ("chain", {"seed": -1}, 400, "whole number"),
+        ("chain", {"sampler": "gaussian"}, 400, "must be one of"),
+        ("chain", {"sampler": ["confidence"]}, 400, "found a list"),
+        ("chain", {"stpes": 8}, 400, "'stpes' is unknown"),
+        ("chain", {"template": "nothing blank"}, 400, "Nothing to fill in"),
+        ("chain", {"template": MASK * 25}, 400, "at most 24 tokens"),
+        ("chain", {"template": GAP}, 400, "variable length"),
+        ("chain", {"template": "a" * 20_001}, 400, "20000 characters"),
+        ("chain", {"model": "flexmdm", "template": f"a{GAP}" * 33}, 400, "32 gaps"),
+        ("chain", {"template": "\ud800" + MASK}, 400, "half a character"),
+        ("chain", {"model": "gpt"}, 404, "no model 'gpt'"),
+        ("chain", {"model": "../mdlm"}, 404, "no model"),
+        ("chain", {"model": "/etc"}, 404, "no model"),
+        ("chain", [], 400, "JSON object"),
+        ("infill", {}, 400, "'template' is missing"),
+        ("infill", {"template": MASK, "variants": 99}, 400, "from 1 to 8"),
+        ("correct", {"text": 5}, 400, "must be a text"),
+        ("correct", {"text": "teh cat", "strength": 2}, 400, "number from 0 to 1"),
+        ("correct", {"text": "teh cat", "keep": "teh"}, 400, "list"),
+        ("correct", {"text": "teh cat", "model": "ar"}, 400, "masked or uniform"),
+        ("compare", {"samplers": []}, 400, "at least one"),
+        ("compare", {"samplers": ["nonsense"]}, 400, "must be one of"),
+        ("candidates", {"ids": [99], "place": 0}, 400, "from 0 to 27"),
+        ("candidates", {"ids": [0] * 25, "place": 0}, 400, "at most 24 entries"),
+        ("candidates", {"ids": [], "place": 3}, 400, "no position 3"),
+        ("candidates", {"ids": [1], "place": 0, "model": "ar"}, 400, "no canvas"),
+        ("schedule", {"steps": None, "model": 3}, 400, "must be a text"),
+        ("../v1/completions", {"prompt": f"a{MASK}"}, 400, "suffix"),
+        ("../v1/completions", {"prompt": "a" * 24}, 400, "no room"),
+        ("../v1/completions", {"prompt": "a", "max_tokens": 24}, 400, "from 1 to 23"),
+        ("../v1/completions", {"prompt": "a", "n": 9}, 400, "from 1 to 8"),
+        ("../v1/completions", {"prompt": "a", "logprobs": 3}, 400, "not served"),
+        ("../v1/completions", {"prompt": 3}, 400, "must be a text"),
+        ("../v1/completions", {"model": "gpt-4", "prompt": "a"}, 404, "no model"),
+    ],
+)
+def test_a_malformed_request_is_answered_with_a_sentence(
+    client: TestClient, path: str, body: Any, status: int, says: str
+) -> None:
+    address = "/v1/completions" if path.endswith("completions") else f"/api/{path}"
+    answer = client.post(address, content=json.dumps(body), headers={"content-type": "application/json"})
+    message = answer.json()["error"]["message"]
+    assert answer.status_code == status and says in message
+    assert not message[0].islower() and message.endswith(".")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"steps": NaN}', b'{"steps": 1e999}'])
+def test_what_is_not_json(client: TestClient, content: bytes) -> None:
+    answer = client.post("/api/chain", content=content, headers={"content-type": "application/json"})
+    assert answer.status_code == 400 and answer.json()["error"]["message"]
+
+
+def test_too_large_or_no_json_at_all(client: TestClient) -> None:
+    large = client.post("/api/chain", content=b" " * 300_000, headers={"content-type": "application/json"})
+    assert large.status_code == 413 and "larger" in large.json()["error"]["message"]
+    form = client.post("/api/chain", content=b"{}", headers={"content-type": "text/plain"})
+    assert form.status_code == 415 and "JSON" in form.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/../pyproject.toml", "/%2e%2e/app.py", "/app.py", "/api/models/..%2fmdlm", "/api/models/%2fetc"]
+)
+def test_no_path_leads_out(client: TestClient, path: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code == 404 and answer.json()["error"]["message"]
+
+
+def test_the_wrong_verb(client: TestClient) -> None:
+    assert client.get("/api/chain").status_code == 405 and client.get("/api/chain").json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "evil.example"}, 403),
+        ({"host": "127.0.0.1.evil.example"}, 403),
+        ({"host": "192.168.0.5"}, 403),
+        ({"host": "[::1"}, 403),
+        ({"host": ""}, 403),
+        ({"host": "localhost:8000"}, 200),
+        ({"host": "[::1]:8000"}, 200),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 200),  # a link on another site may lead here
+        ({"origin": "http://127.0.0.1"}, 200),
+    ],
+)
+def test_only_this_machine_by_its_own_name(client: TestClient, headers: dict[str, str], status: int) -> None:
+    assert client.get("/api/models", headers=headers).status_code == status
+
+
+def test_another_sites_page_cannot_ask(client: TestClient) -> None:
+    answer = client.post("/api/blank", json={"text": "a"}, headers={"sec-fetch-site": "cross-site"})
+    assert answer.status_code == 403 and "Another site" in answer.json()["error"]["message"]
+
+
+def test_open_to_the_network_any_address_is_its_own_but_no_name(folders: list[Path]) -> None:
+    client = TestClient(make_app(folders[-1:], host="0.0.0.0"), base_url="http://192.168.0.5:8000")
+    assert client.get("/api/models").status_code == 200
+    assert client.get("/api/models", headers={"host": "evil.example"}).status_code == 403
+
+
+def test_folders_without_a_model(tmp_path: Path, folders: list[Path]) -> None:
+    with pytest.raises(ValueError, match="holds no model"):
+        make_app([tmp_path])
+    with pytest.raises(ValueError, match="train one"):
+        make_app([])
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    (damaged / "config.json").write_text("{")
+    client = TestClient(make_app([*folders[:1], folders[0], damaged]), base_url="http://localhost")
+    assert [one["name"] for one in client.get("/api/models").json()["models"]] == ["ar", "ar-2", "damaged"]
+    answer = client.get("/api/models/damaged")
+    assert answer.status_code == 500 and "cannot be opened" in answer.json()["error"]["message"]
+
+
+# ---- one request beside another -------------------------------------------------------------------------------------
+
+
+def test_the_desk_has_a_limit() -> None:
+    import asyncio
+
+    async def scene() -> None:
+        desk = Desk(workers=1, most=2)
+        jobs = [desk.start(iter_forever()) for _ in range(2)]
+        with pytest.raises(Busy):
+            desk.start(iter_forever())
+        async for line in jobs[0]:
+            if line["i"] > 20:
+                break
+        for job in jobs:
+            job.stop()
+        while desk.under_way:
+            await asyncio.sleep(0.01)
+        desk.close()
+
+    def iter_forever() -> Any:
+        i = 0
+        while True:
+            yield {"i": i}
+            i += 1
+
+    asyncio.run(asyncio.wait_for(scene(), 20))
+
+
+def test_a_busy_studio_says_so(folders: list[Path]) -> None:
+    client = TestClient(make_app(folders[-1:], most=0), base_url="http://localhost")
+    answer = client.post("/api/chain", json={})
+    assert answer.status_code == 503 and "busy" in answer.json()["error"]["message"]
+
+
+def raw(address: str, path: str, body: dict[str, Any]) -> socket.socket:
+    """A request sent by hand, so that its connection can be cut at any moment."""
+    host, port = address.split(":")
+    content = json.dumps(body).encode()
+    connection = socket.create_connection((host, int(port)), timeout=30)
+    head = f"POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    connection.sendall(f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
+    return connection
+
+
+def test_twenty_clients_half_of_which_leave(app: Any, address: str) -> None:
+    def whole(seed: int) -> bytes:
+        with raw(address, "/api/chain", {"steps": 40, "seed": seed}) as connection:
+            return b"".join(iter(lambda: connection.recv(65536), b""))
+
+    def killed(seed: int) -> bytes:
+        with raw(address, "/api/chain", {"steps": 1024, "seed": seed, "sampler": "metropolis"}) as connection:
+            return connection.recv(100)
+
+    with ThreadPoolExecutor(20) as pool:
+        leaving = [pool.submit(killed, seed) for seed in range(10)]
+        staying = [pool.submit(whole, seed) for seed in range(10)]
+        answers = [one.result(timeout=30) for one in staying]
+        assert all(one.result(timeout=30).startswith(b"HTTP/1.1 200") for one in leaving)
+    assert all(b'"text":' in answer and b"error" not in answer for answer in answers)
+    soon_idle(app)
+    assert b'"text":' in whole(99)
+
+
+def soon_idle(app: Any) -> None:
+    """Those who left no longer cost anything."""
+    start = time.monotonic()
+    while app.state.desk.under_way and time.monotonic() - start < 5:
+        time.sleep(0.02)
+    assert app.state.desk.under_way == 0
+
+
+def test_a_completion_ends_when_its_client_leaves(app: Any, address: str) -> None:
+    body = {"prompt": "", "max_tokens": 24, "n": 8, "steps": 1024, "sampler": "metropolis"}
+    with raw(address, "/v1/completions", body):
+        while not app.state.desk.under_way:
+            time.sleep(0.01)
+    soon_idle(app)
+
+
+def test_a_slow_request_does_not_hold_up_another(address: str) -> None:
+    slow = [raw(address, "/api/chain", {"steps": 1024, "sampler": "metropolis", "seed": seed}) for seed in range(4)]
+    for connection in slow:
+        assert connection.recv(100)
+    start = time.monotonic()
+    with raw(address, "/api/candidates", {"ids": [0, 1, 2], "place": 1}) as quick:
+        assert b'"candidates"' in b"".join(iter(lambda: quick.recv(65536), b""))
+    assert time.monotonic() - start < 2
+    for connection in slow:
+        connection.close()
+
+
+# ---- the page in a browser ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if not CHROMIUM.exists():
+        pytest.skip("there is no chromium")
+    api = pytest.importorskip("playwright.sync_api")
+    flags = (
+        "no-sandbox disable-gpu disable-quic no-first-run disable-background-networking disable-component-update disable-sync"
+    )
+    with api.sync_playwright() as player:
+        browser = player.chromium.launch(executable_path=str(CHROMIUM), args=[f"--{flag}" for flag in flags.split()])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(address: str, browser: Any) -> Iterator[Any]:
+    """The page on a phone, ready to be used; no mistake may happen in its script."""
+    page = browser.new_page(viewport={"width": 360, "height": 740})
+    mistakes: list[str] = []
+    page.on("pageerror", lambda error: mistakes.append(str(error)))
+    page.goto(f"http://{address}/")
+    page.wait_for_selector("body[data-ready]")
+    yield page
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360  # nothing sticks out
+    page.close()
+    assert not mistakes
+
+
+def run(page: Any, view: str) -> None:
+    page.click(f"#form-{view} .run")
+    page.wait_for_selector(f"#form-{view}:not([aria-busy])", timeout=20_000)
+
+
+def reload(page: Any) -> None:
+    page.reload()
+    page.wait_for_selector("body[data-ready]")
+
+
+def test_the_chain_in_a_browser(page: Any) -> None:
+    page.fill("#form-chain [name=steps]", "10")
+    run(page, "chain")
+    assert page.get_attribute("#moment", "max") == "10" and page.locator("#canvas span").count() == 24
+    text = page.text_content("#canvas")
+    assert "·" not in text
+    page.focus("#moment")
+    page.keyboard.press("Home")
+    assert set(page.text_content("#canvas")) == {"·"}
+    page.keyboard.press("End")
+    page.locator("#canvas span").first.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector("#candidates li")
+    assert "position 2" in page.inner_text("#candidates")
+    page.click("#play")
+    assert page.inner_text("#play") == "Pause"
+    page.click("#play")
+    with page.expect_download() as download:
+        page.click("#save")
+    assert "<!doctype html>" in Path(download.value.path()).read_text()
+    reload(page)
+    assert page.text_content("#canvas") == text and page.input_value("#form-chain [name=steps]") == "10"
+
+
+def test_a_chain_is_stopped_on_the_way(page: Any) -> None:
+    page.fill("#form-chain [name=steps]", "1024")
+    page.select_option("#form-chain [name=sampler]", "metropolis")
+    page.click("#form-chain .run")
+    page.wait_for_selector("#form-chain .stop")
+    run(page, "chain")
+    assert int(page.get_attribute("#moment", "max")) < 2000 and page.is_hidden("#trouble")
+
+
+def test_filling_in_in_a_browser(page: Any) -> None:
+    page.click("nav a[href='#infill']")
+    page.fill("#editor", "The cat sat on mats")
+    page.evaluate("document.getElementById('editor').setSelectionRange(4, 7)")
+    page.focus("#editor")
+    page.keyboard.press("Alt+KeyB")
+    page.wait_for_selector("#back:not([disabled])")
+    assert page.input_value("#editor") == "The ░░░ sat on mats"
+    run(page, "infill")
+    assert page.locator("#variants li").count() == 4
+    variant = page.locator("#variants p").nth(1).text_content()
+    assert variant.startswith("The ") and variant.endswith(" sat on mats")
+    page.locator("#variants button").nth(1).click()
+    assert page.input_value("#editor") == variant
+    page.click("#back")
+    assert page.input_value("#editor") == "The ░░░ sat on mats"
+    reload(page)
+    assert page.is_visible("#editor") and page.input_value("#editor") == "The ░░░ sat on mats"
+    assert page.locator("#variants li").count() == 4
+
+
+def test_a_gap_in_a_browser(page: Any) -> None:
+    page.select_option("#model", "flexmdm")
+    page.wait_for_selector("select[name=sampler] option[value=insertion]", state="attached")
+    page.click("nav a[href='#infill']")
+    page.fill("#editor", "The cat sat")
+    page.evaluate("document.getElementById('editor').setSelectionRange(4, 7)")
+    page.click("#blank")
+    page.wait_for_selector("#back:not([disabled])")
+    assert page.input_value("#editor") == "The [GAP] sat"
+    run(page, "infill")
+    variant = page.locator("#variants p").first.text_content()
+    assert variant.startswith("The ") and variant.endswith(" sat")
+
+
+def test_spelling_in_a_browser(page: Any) -> None:
+    page.click("nav a[href='#spelling']")
+    page.fill("#misspelled", "The caat sat on teh mat")
+    run(page, "spelling")
+    assert page.locator("#edits li").count() == 2 and "2 of 2" in page.inner_text("#tally")
+    page.locator("#edits li").first.get_by_text("as it was").click()
+    assert "1 of 2" in page.inner_text("#tally")
+    reload(page)
+    assert "1 of 2" in page.inner_text("#tally")
+    page.click("#take")
+    assert page.input_value("#misspelled") == "The caat sat on the mat"
+    run(page, "spelling")
+    page.get_by_text("always keep “caat”").click()
+    run(page, "spelling")
+    assert "Nothing to correct" in page.inner_text("#tally")
+
+
+def test_the_schedule_in_a_browser(page: Any) -> None:
+    page.click("nav a[href='#schedule']")
+    page.wait_for_selector("#charts svg")
+    assert page.locator("#charts figure").count() == 2 and page.locator("rect.bars").count() == 32
+    page.select_option("#model", "genmd4")
+    page.wait_for_selector("#charts figure:nth-of-type(3)")
+    assert page.locator("#charts .token").count() == 27
+    page.select_option("#model", "ar")
+    page.get_by_text("no noise schedule").wait_for()
+
+
+def test_samplers_side_by_side_in_a_browser(page: Any) -> None:
+    page.click("nav a[href='#samplers']")
+    page.fill("#form-samplers [name=steps]", "8")
+    run(page, "samplers")
+    assert page.locator(".rival").count() == 3
+    first = page.locator(".rival").first.inner_text()
+    assert "network calls" in first and "keeps the model's law" in first
+    reload(page)
+    assert page.is_visible("#view-samplers") and page.input_value("#form-samplers [name=steps]") == "8"
+    assert page.locator(".rival").first.inner_text() == first
+    page.fill("#form-samplers [name=template]", "nothing is blank here")
+    run(page, "samplers")
+    assert "Nothing to fill in" in page.inner_text("#trouble")
+
+
+def test_every_control_has_a_name_and_can_be_reached(address: str, browser: Any) -> None:
+    page = browser.new_page(color_scheme="dark")
+    page.goto(f"http://{address}/")
+    page.wait_for_selector("body[data-ready]")
+    nameless = page.evaluate(
+        "[...document.querySelectorAll('input, select, textarea, button')].filter(one => !one.labels?.length"
+        " && !one.textContent.trim() && !one.getAttribute('aria-label')).map(one => one.outerHTML)"
+    )
+    assert nameless == []
+    reached = set()
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        reached.add(
+            page.evaluate("document.activeElement.name || document.activeElement.hash || document.activeElement.className")
+        )
+    assert {"#chain", "#samplers", "template", "steps", "seed", "run"} <= reached
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(23, 23, 21)"
+    page.close()
