@@ -144,6 +144,12 @@ MISTAKES = {
     "generate --length 99": "1 to 16 tokens",
     "generate --steps many": "many",
     "infill 'no blanks'": "mark each blank token with [MASK]",
+    "correct hello --strength 2": "strength must lie in [0, 1]",
+    "correct hello --model runs/ar": "masked or uniform noise",
+    "inpaint": "this is a model of text: use infill",
+    "info --picture schedule.jpg": "a picture is a .png or a .svg file",
+    "generate --label 3": "trained without labels",
+    "studio --model nowhere": "holds no model",
     "complete --prefix 'much too long a prefix for this' --length 10": "nothing is left to write",
     "score ''": "no text to score",
     "score abc --samples 1": "at least 2 samples",
@@ -165,10 +171,12 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(line: str, home: Path, capsys
     assert before == sorted(str(path) for path in home.rglob("*") if "cache" not in path.parts)
 
 
-def test_without_any_model_it_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+def test_without_any_model_the_bundled_one_is_used(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    code, _, err = run("generate", capsys)
-    assert code == 2 and "unnoise train mdlm" in err
+    code, out, _ = run("generate --steps 2 --num-samples 1 --json", capsys)
+    assert code == 0 and len(json.loads(out)["texts"][0]) == 256
+    code, out, _ = run("correct 'the goverment of the unitd states' --json", capsys)
+    assert code == 0 and json.loads(out)["text"] == "the government of the united states"
 
 
 def test_control_c_saves_and_says_how_to_go_on(home: Path) -> None:

@@ -16,7 +16,7 @@ from tyro.conf import FlagCreatePairsOff, OmitSubcommandPrefixes, Positional, ar
 if TYPE_CHECKING:
     from unnoise.model import Model, Step
 
-DEFAULT_MODEL = "the newest in runs/"
+DEFAULT_MODEL = "the newest in runs/, else the bundled wiki"
 SPELLER = "wiki"  # the bundled model that corrects spelling
 Quiet = Annotated[bool, arg(name="json", help="Print one JSON object.")]
 ModelName = Annotated[str | None, arg(help=f"Folder of a trained model, or a bundled name; default: {DEFAULT_MODEL}.")]
@@ -392,7 +392,7 @@ class Ls:
         print("samplers")
         for name, sampler in SAMPLERS.items():
             print(f"  {name:20s} {sampler.law}")
-        print("models" if models else "models: none yet; unnoise train mdlm --data sotu --minutes 3")
+        print("models")
         for path, name in models.items():
             print(f"  {path:20s} {name}")
         return 0
@@ -476,14 +476,8 @@ def open_model(name: str | None, device: str) -> "Model":
     """The model that a person means: a folder, a bundled name, or the newest."""
     from unnoise.model import Model
 
-    folders = model_folders()
-    if name is None:
-        if not folders:
-            raise ValueError(
-                "there is no model yet: train one with `unnoise train mdlm --data sotu --minutes 3`, or give --model"
-            )
-        return Model.load(folders[-1]).to(device_named(device))
-    return Model.load(model_folder(name)).to(device_named(device))
+    folder = model_folders()[-1] if name is None else model_folder(name)
+    return Model.load(folder).to(device_named(device))
 
 
 def model_folder(name: str) -> Path:

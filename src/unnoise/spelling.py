@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
-from rapidfuzz import process as search
-from rapidfuzz.distance import OSA
 from torch import Tensor
 
 from unnoise.denoiser import ask
@@ -81,6 +79,9 @@ class Words:
 
     def near(self, word: str, distance: int) -> dict[str, int]:
         """Other words within so many edits, and how many these are."""
+        from rapidfuzz import process as search
+        from rapidfuzz.distance import OSA
+
         found = search.extract(word, self._list, scorer=OSA.distance, score_cutoff=distance, limit=None)
         return {other: int(edits) for other, edits, _ in found if other != word}
 
