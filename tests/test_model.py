@@ -278,6 +278,24 @@ def test_a_score_model_refuses_samplers_that_need_a_mean() -> None:
         nano("sedd-absorb").generate(sampler="ancestral", steps=3)
 
 
+def test_a_bundled_model_is_loaded_by_its_name() -> None:
+    model = unnoise.load("wiki")
+    assert model.method.name == "mdlm" and model.words is not None
+    assert model.score("the united states of america", samples=16).bits_per_char < 3
+
+
+def test_what_could_stand_at_a_position() -> None:
+    model = nano("mdlm")
+    found = model.candidates([0, 27, 2], 1, 0.5, most=27)
+    assert sum(p for _, p in found) == pytest.approx(1, abs=1e-5) and found == sorted(found, key=lambda pair: -pair[1])
+    assert model.candidates([0, 1, 2], 1, 0.5)[0] == ("b", 1.0)  # what stands there is carried over
+    for ids, place, words in (([0, 1], 2, "no position 2"), ([0, 28], 0, "holds tokens 0…27")):
+        with pytest.raises(ValueError, match=words):
+            model.candidates(ids, place, 0.5)
+    with pytest.raises(ValueError, match="has no canvas of tokens"):
+        nano("gaussian").candidates([0], 0, 0.5)
+
+
 def test_the_table_says_which_methods_ignore_time() -> None:
     for name in methods():
         assert nano(name).shape.time == (not method(name).time_free)

@@ -416,7 +416,9 @@ class Studio:
             from unnoise.studio import serve
         except ModuleNotFoundError as error:
             raise ValueError("the studio needs starlette and uvicorn: pip install 'unnoise[studio]'") from error
-        folders = [model_folder(self.model)] if self.model else [path for path in model_folders() if not _has_pictures(path)]
+        bundled = {path.name: path for path in model_folders() if path.parent.name == "models"}
+        chosen = [bundled.get(self.model, Path(self.model))] if self.model else model_folders()
+        folders = [path for path in chosen if not _has_pictures(path)]
         serve(folders, self.host, self.port, device_named(self.device))
         return 0
 
@@ -474,16 +476,9 @@ def model_folders() -> list[Path]:
 
 def open_model(name: str | None, device: str) -> "Model":
     """The model that a person means: a folder, a bundled name, or the newest."""
-    from unnoise.model import Model
+    from unnoise.model import load
 
-    folder = model_folders()[-1] if name is None else model_folder(name)
-    return Model.load(folder).to(device_named(device))
-
-
-def model_folder(name: str) -> Path:
-    """The folder of a bundled model of this name, else the folder itself."""
-    bundled = {path.name: path for path in model_folders() if path.parent.name == "models"}
-    return bundled.get(name, Path(name))
+    return load(model_folders()[-1] if name is None else name).to(device_named(device))
 
 
 def _has_pictures(folder: Path) -> bool:

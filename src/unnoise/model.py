@@ -33,6 +33,7 @@ from unnoise.spelling import FILE as WORDS, Correction, Speller, Words
 MASK = "[MASK]"
 GAP = "[GAP]"  # any number of tokens
 BLANK = "·"  # how a mask is shown
+BUNDLED = Path(__file__).parent / "models"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 ROWS = 32  # sequences evaluated at once when scoring
 
@@ -465,5 +466,6 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def load(path: str | Path) -> Model:
-    """A saved model from its folder."""
-    return Model.load(path)
+    """A saved model from its folder, or a bundled one by its name ("wiki")."""
+    bundled = BUNDLED / path
+    return Model.load(bundled if (bundled / CONFIG).exists() else path)
