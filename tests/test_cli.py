@@ -108,6 +108,26 @@ def test_words_for_people(line: str, words: str, capsys: pytest.CaptureFixture[s
     assert code == 0 and words in out
 
 
+def test_pictures(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    for kind, suffix in (("curve", "png"), ("schedule", "svg"), ("loss", "png"), ("chain", "svg")):
+        line = f"plot {kind} --model runs/mdlm --data text.txt --steps 4 --out {kind}.{suffix} --json"
+        code, out, _ = run(line, capsys)
+        assert code == 0 and json.loads(out) == {"out": f"{kind}.{suffix}"}
+        start = (home / f"{kind}.{suffix}").read_bytes()[:5]
+        assert start == (b"<?xml" if suffix == "svg" else b"\x89PNG\r")
+
+
+def test_filling_in_says_whether_it_is_a_heuristic(capsys: pytest.CaptureFixture[str]) -> None:
+    for model, exact in (("mdlm", True), ("flexmdm", False), ("ar", False)):
+        code, out, err = run(f"infill 'the [MASK] sat' --steps 3 --model runs/{model}", capsys)
+        assert code == 0 and ("heuristic" in err) != exact
+        code, out, err = run(f"infill 'the [MASK] sat' --steps 3 --model runs/{model} --json", capsys)
+        assert json.loads(out)["exact"] == exact and not err
+    code, out, _ = run("complete --prefix the --suffix hat --blanks 5 --steps 4 --num-samples 1 --json", capsys)
+    assert len(json.loads(out)["texts"][0]) == 11
+
+
 def test_the_same_seed_writes_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     texts = [run(f"generate --steps 4 --seed {seed} --json", capsys)[1] for seed in (1, 1, 2)]
     assert texts[0] == texts[1] != texts[2]
@@ -150,6 +170,10 @@ MISTAKES = {
     "info --picture schedule.jpg": "a picture is a .png or a .svg file",
     "generate --label 3": "trained without labels",
     "studio --model nowhere": "holds no model",
+    "complete --prefix a --blanks 3 --length 9": "either --length or --blanks",
+    "plot nothing": "unknown picture 'nothing'",
+    "plot schedule --model runs/ar": "has no noise schedule",
+    "plot loss --model runs/ar": "no noised tokens",
     "complete --prefix 'much too long a prefix for this' --length 10": "nothing is left to write",
     "score ''": "no text to score",
     "score abc --samples 1": "at least 2 samples",

@@ -98,6 +98,12 @@ class _Writing:
             "seed": self.seed,
         }
 
+    def _filled(self, model: "Model", texts: list[str]) -> int:
+        """Show texts that were filled in, and say if that was a heuristic."""
+        if not model.fills_exactly and not self.quiet:
+            print(f"filling in with {model.method.name} is a heuristic: not its exact conditional", file=sys.stderr)
+        return self._show(model, texts, seed=self.seed, exact=model.fills_exactly)
+
     def _show(self, model: "Model", texts: list[str], **more: object) -> int:
         if self.quiet:
             print(json.dumps({"method": model.method.name, "texts": texts, **more}, ensure_ascii=False))
@@ -150,7 +156,7 @@ class Infill(_Writing):
     def run(self) -> int:
         """Fill in and print."""
         model = open_model(self.model, self.device)
-        return self._show(model, model.infill(self.text, self.num_samples, **self._how()), seed=self.seed)
+        return self._filled(model, model.infill(self.text, self.num_samples, **self._how()))
 
 
 @dataclass
@@ -163,12 +169,17 @@ class Complete(_Writing):
     prefix: str = ""
     suffix: str = ""
     length: Annotated[int | None, arg(help="Tokens of the whole text; default: the model's length.")] = None
+    blanks: Annotated[int | None, arg(help="Tokens to write between the two, instead of --length.")] = None
 
     def run(self) -> int:
         """Complete and print."""
         model = open_model(self.model, self.device)
-        texts = model.complete(self.prefix, self.suffix, self.length, self.num_samples, **self._how())
-        return self._show(model, texts, seed=self.seed)
+        length = self.length
+        if self.blanks is not None:
+            if length is not None or self.blanks < 1:
+                raise ValueError("give either --length or --blanks, which must be ≥ 1")
+            length = len(model.codec.encode(self.prefix)) + self.blanks + len(model.codec.encode(self.suffix))
+        return self._filled(model, model.complete(self.prefix, self.suffix, length, self.num_samples, **self._how()))
 
 
 @dataclass
@@ -399,6 +410,36 @@ class Ls:
 
 
 @dataclass
+class Plot:
+    """Draw a picture: the training curve, the noise schedule, the loss at each noise level, or a chain as a filmstrip.
+
+    Example: unnoise plot chain --model wiki --out chain.png
+    """
+
+    kind: Annotated[Positional[str], arg(metavar="KIND", help="curve, schedule, loss or chain.")]
+    model: ModelName = None
+    out: Annotated[Path | None, arg(help="The file, .png or .svg; default: KIND.png.")] = None
+    data: Annotated[str, arg(help="Held-out text for `loss`; as for train.")] = "sotu"
+    steps: Annotated[int, arg(help="Denoising steps of the chain.")] = 128
+    seed: int = 0
+    quiet: Quiet = False
+
+    def run(self) -> int:
+        """Draw, and say where."""
+        from unnoise.plot import PLOTS, plot_curve
+
+        out = self.out or Path(f"{self.kind}.png")
+        if self.kind == "curve":
+            plot_curve(Path(self.model) if self.model else model_folders()[-1], out)
+        elif self.kind in PLOTS:
+            PLOTS[self.kind](open_model(self.model, "cpu"), out, self.data, self.steps, self.seed)
+        else:
+            raise ValueError(f"unknown picture {self.kind!r}: use one of curve, {', '.join(PLOTS)}")
+        print(json.dumps({"out": str(out)}) if self.quiet else f"wrote {out}")
+        return 0
+
+
+@dataclass
 class Studio:
     """Open a local page to watch, fill in, correct and compare.
 
@@ -452,6 +493,7 @@ Command = Annotated[
     | Annotated[Eval, subcommand("eval")]
     | Annotated[Info, subcommand("info")]
     | Annotated[Ls, subcommand("ls")]
+    | Annotated[Plot, subcommand("plot")]
     | Annotated[Studio, subcommand("studio")]
     | Annotated[Demo, subcommand("demo")],
     None,

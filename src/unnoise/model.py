@@ -25,6 +25,7 @@ from unnoise.files import write_atomically
 from unnoise.method_table import Method, method as method_named, named_sampler
 from unnoise.network.transformer import SIZES, Shape, Transformer
 from unnoise.objective import Objective
+from unnoise.process import Masked
 from unnoise.process.base import LATEST, Process
 from unnoise.process.insertion import OPEN
 from unnoise.sampler import Frame, Sampler, chain
@@ -245,6 +246,11 @@ class Model:
         The rest comes back unchanged. [GAP] is for methods of variable length; `length` then limits the whole.
         """
         return self._write(self._template(text), n, length, Writing(**how))
+
+    @property
+    def fills_exactly(self) -> bool:
+        """Whether filling in draws from the model's own conditional (with enough steps), and is not a heuristic."""
+        return isinstance(self.process, Masked)
 
     def complete(self, prefix: str = "", suffix: str = "", length: int | None = None, n: int = 1, **how: Any) -> list[str]:
         """n texts of `length` tokens (at most, where the model chooses the length) that begin and end as given."""

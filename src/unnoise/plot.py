@@ -2,7 +2,8 @@
 
 import importlib.util
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -10,8 +11,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from unnoise.data.corpus import corpus
+from unnoise.denoiser import ask
 from unnoise.files import write_atomically
-from unnoise.model import Model
+from unnoise.model import BLANK, Model
+from unnoise.process.base import Process, gather
 from unnoise.schedule import PerToken
 from unnoise.trainer import LOG
 
@@ -106,3 +110,53 @@ def plot_schedule(model: Model, path: Path) -> None:
                 lines[0].set_label(f"revealed {which}: {'  '.join(names)}")
         axes.set(xlabel="t (0 is text, 1 is noise)", ylabel="α(t), the share still there", title=model.method.name)
         axes.legend(frameon=False)
+
+
+def plot_loss(model: Model, path: Path, data: str) -> None:
+    """How surprised the network is by one token, at each noise level: bits of −log p(x_0 | x_t) where it is asked."""
+    process = model.process
+    if not isinstance(process, Process):
+        raise ValueError(f"{model.method.name} has no noised tokens whose loss could be drawn by level")
+    x = corpus(data).texts(model.codec, "test", model.length).windows(16).to(model.device)
+    levels = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
+    generator = torch.Generator(model.device).manual_seed(0)
+    means, errors = [], []
+    for level in levels:
+        t = level.expand(len(x)).to(model.device)
+        with torch.no_grad():
+            x_t = process.corrupt(x, t, generator)
+            where = process.active(x_t)
+            prediction = ask(model.denoiser, process, x_t, t, where)  # pyright: ignore[reportArgumentType]
+            log_p = prediction.clean(process, x_t[where], t[:, None].expand(x.shape)[where])
+        bits = -gather(log_p, x[where]) / math.log(2)
+        means.append(float(bits.mean()))
+        errors.append(float(bits.std() / len(bits) ** 0.5))
+    with picture(path) as axes:
+        axes.errorbar(levels, means, yerr=errors, color="black", marker="o", markersize=3, capsize=2)
+        axes.set(xlabel="t (0 is text, 1 is noise)", ylabel="bits of a noised token", title=model.method.name)
+        axes.set_ylim(bottom=0)
+
+
+def plot_chain(model: Model, path: Path, steps: int, seed: int, moments: int = 6, columns: int = 64) -> None:
+    """A text as it emerges: some moments of one chain below each other, masks as pale dots."""
+    frames = list(model.chain(steps=steps, seed=seed))
+    chosen = [frames[round(i * (len(frames) - 1) / (moments - 1))] for i in range(moments)]
+    rows = max(-(-len(step.tokens) // columns) for step in chosen) + 1
+    with picture(path, 8.0, 0.17 * rows * moments + 0.3) as axes:
+        axes.axis("off")
+        axes.set(xlim=(-6, columns), ylim=(rows * moments, 0))
+        for i, step in enumerate(chosen):
+            axes.text(-6, i * rows, f"t = {step.t:.2f}", fontsize=7, va="top")
+            for place, token in enumerate(step.tokens):
+                shade = "0.65" if token == BLANK else "black"
+                at = (place % columns, i * rows + place // columns)
+                axes.text(
+                    *at, shown_token(token) if token != " " else " ", fontsize=7, family="monospace", color=shade, va="top"
+                )
+
+
+PLOTS: dict[str, Callable[[Model, Path, str, int, int], None]] = {
+    "schedule": lambda model, path, data, steps, seed: plot_schedule(model, path),
+    "loss": lambda model, path, data, steps, seed: plot_loss(model, path, data),
+    "chain": lambda model, path, data, steps, seed: plot_chain(model, path, steps, seed),
+}
