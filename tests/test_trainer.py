@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 import unnoise
 from unnoise import CrossEntropy, Model
 from unnoise.data import Text8
+from unnoise.data.corpus import Corpus
 from unnoise.method_table import methods
 from unnoise.trainer import NotANumber, Options, Run
 
@@ -34,6 +35,18 @@ def test_every_method_learns(name: str) -> None:
     assert report.finished and report.steps == 60 and report.tokens == 60 * 8 * 32
     assert report.bits < report.bits_before - 0.3, (report.bits_before, report.bits)
     assert all(torch.isfinite(weight).all() for weight in model.network.parameters())
+
+
+def test_texts_of_unequal_length() -> None:
+    """Sentences of 3 and of 11 letters: padding is not counted, and what is written is as long as what was read."""
+    text = "ab. " * 300 + "abcabcabca. " * 300
+    source = Corpus("sentences", {"train": [text], "valid": [text]}, "unequal")
+    model = Model.build("flexmdm", source.codec("auto", ends=False), length=16, width=32, depth=1, heads=2)
+    report = unnoise.train(model, source, steps=120, batch=16, eval_windows=60)
+    assert 120 * 16 * 3 < report.tokens < 120 * 16 * 11 and (report.tokens - 120 * 16 * 3) % 8 == 0
+    assert report.bits < report.bits_before - 0.3
+    lengths = torch.tensor([float(len(text)) for text in model.generate(n=80, steps=32)])
+    assert abs(float(lengths.mean()) - 7) < 2.5
 
 
 def test_the_learned_schedule_moves() -> None:
