@@ -161,12 +161,11 @@ class Uniform(Process):
         return torch.log_softmax(pushed + self.column(x_t, s, t).log().to(pushed.dtype), -1)
 
     def scaled_score(self, raw: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        """The ratios of softmax(raw) in the plug-in reading, which stay bounded at an intact token as t → 0: [*P, K].
+        """log s_y = log (α e^{raw_y} + 1 − α) − log (α e^{raw_{x_t}} + 1 − α): any positive score, not normalised: [*P, K].
 
-        (In the marginal reading any mass off x_t grows as 1/t, and the bound of an untrained network diverges.)
+        It is of the right size at every t and bounded at an intact token as t → 0; raw = log K μ makes it a plug-in mean's.
         """
-        signal, noise = self.vocab * self.schedule.alpha(t), self.schedule.noise(t)
-        return self._plug_in_ratios(torch.log_softmax(raw, -1), x_t, signal, noise)
+        return self._plug_in_ratios(raw, x_t, self.schedule.alpha(t), self.schedule.noise(t))
 
     def _plug_in_ratios(self, log_probs: Tensor, x_t: Tensor, signal: Tensor, noise: Tensor) -> Tensor:
         mixed: Tensor = _Mix.apply(log_probs, _column(signal.log(), log_probs), _column(noise.log(), log_probs))
