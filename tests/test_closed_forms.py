@@ -201,3 +201,15 @@ def test_no_loss_needs_eight_tensors_of_the_outputs_size() -> None:
     assert len(peaks) == 6
     for name, peak in peaks.items():
         assert 0.5 < peak < 8, (name, peak)
+
+
+def test_a_scaled_score_of_uniform_noise_is_free_and_a_plug_in_mean_is_one_of_them() -> None:
+    process = Uniform(4, Linear(), reverse="plug-in")
+    generator = torch.Generator().manual_seed(0)
+    log_mu = torch.log_softmax(torch.randn(50, 4, generator=generator), -1)
+    x_t, t = torch.randint(4, (50,), generator=generator), torch.rand(50, generator=generator) * 0.98 + 0.01
+    raw = log_mu + torch.log(torch.tensor(4.0))
+    scaled, wanted = process.scaled_score(raw, x_t, t), MeanPrediction(log_mu).ratios(process, x_t, t)
+    other = torch.nn.functional.one_hot(x_t, 4) == 0
+    assert torch.allclose(scaled[other], wanted[other], atol=1e-10)
+    assert not torch.allclose(process.scaled_score(raw + 1, x_t, t)[other], wanted[other], atol=1e-2)  # not normalised
