@@ -42,3 +42,9 @@ def ask(denoiser: Denoiser, process: Process, x_t: Tensor, t: Tensor, where: Ten
         f"a denoiser asked at {n} of {x_t.shape[0]} × {x_t.shape[1]} positions must return a "
         f"{type(prediction).__name__} of shape {[n, width]} or {list(full)}, found {list(values.shape)}"
     )
+
+
+def clean_at(denoiser: Denoiser, process: Process, x_t: Tensor, t: Tensor, where: Tensor) -> Tensor:
+    """log p(x_0 | x_t) at the n positions `where`: x_t, where [B, L], t [B] → [n, K]."""
+    prediction = ask(denoiser, process, x_t, t, where)
+    return prediction.clean(process, x_t[where], t[:, None].expand(x_t.shape)[where])

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from unnoise.data import Codec, Pixels, codec as make_codec, codec_from
 from unnoise.data.texts import PAD
-from unnoise.denoiser import ask
+from unnoise.denoiser import clean_at
 from unnoise.files import write_atomically
 from unnoise.method_table import Method, method as method_named, named_sampler
 from unnoise.network.transformer import SIZES, Shape, Transformer
@@ -381,8 +381,8 @@ class Model:
         where[0, place] = True
         at = torch.tensor([t], dtype=torch.float64, device=self.device).clamp(0, LATEST)
         self.network.eval()
-        prediction = ask(self.denoiser, self.process, x, at, where)  # pyright: ignore[reportArgumentType]
-        best = prediction.clean(self.process, x[where], at).exp()[0].topk(min(most, self.codec.vocab))
+        log_p = clean_at(self.denoiser, self.process, x, at, where)  # pyright: ignore[reportArgumentType]
+        best = log_p.exp()[0].topk(min(most, self.codec.vocab))
         return [(self.codec.show(int(token)), float(p)) for p, token in zip(best.values, best.indices, strict=True)]
 
     def correct(self, text: str, strength: float = 0.5, keep: Collection[str] = ()) -> Correction:

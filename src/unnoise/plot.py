@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from unnoise.data.corpus import corpus
-from unnoise.denoiser import ask
+from unnoise.denoiser import clean_at
 from unnoise.files import write_atomically
 from unnoise.model import BLANK, Model
 from unnoise.process.base import Process, gather
@@ -126,8 +126,7 @@ def plot_loss(model: Model, path: Path, data: str) -> None:
         with torch.no_grad():
             x_t = process.corrupt(x, t, generator)
             where = process.active(x_t)
-            prediction = ask(model.denoiser, process, x_t, t, where)  # pyright: ignore[reportArgumentType]
-            log_p = prediction.clean(process, x_t[where], t[:, None].expand(x.shape)[where])
+            log_p = clean_at(model.denoiser, process, x_t, t, where)  # pyright: ignore[reportArgumentType]
         bits = -gather(log_p, x[where]) / math.log(2)
         means.append(float(bits.mean()))
         errors.append(float(bits.std() / len(bits) ** 0.5))

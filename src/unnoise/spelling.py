@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unnoise.denoiser import ask
+from unnoise.denoiser import clean_at
 from unnoise.files import write_atomically
 from unnoise.process import Masked, Uniform
 
@@ -293,8 +293,7 @@ class Speller:
         assert isinstance(process, Masked | Uniform)
         x, where = x.to(self.model.device), where.to(self.model.device)
         self.model.network.eval()
-        prediction = ask(self.model.denoiser, process, x, t.to(x.device), where)  # pyright: ignore[reportArgumentType]
-        return prediction.clean(process, x[where], t.to(x.device)[:, None].expand(x.shape)[where]).cpu()
+        return clean_at(self.model.denoiser, process, x, t.to(x.device), where).cpu()  # pyright: ignore[reportArgumentType]
 
 
 def matched_case(before: str, after: str) -> str:

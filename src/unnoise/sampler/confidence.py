@@ -56,7 +56,7 @@ def reveal(
     return x, asker.confidence(x, confidence)
 
 
-def expand(process: Process, asker: Asker, x: Tensor, t: Tensor, masks: Tensor) -> Tensor:
+def told(process: Process, asker: Asker, x: Tensor, t: Tensor, masks: Tensor) -> Tensor:
     """log p(x_0 | x_t) at the n masks: [n, K]."""
     return asker(x, t, masks).clean(process, x[masks], t[:, None].expand(x.shape)[masks])
 
@@ -94,7 +94,7 @@ class Confidence(Stepped):
             keep = (total * process.schedule.noise(s)).floor() if s > 0 else torch.zeros_like(total)
             count = masks.sum(1) - keep
             if (count > 0).any():
-                log_p = expand(process, asker, x, t.expand(len(x)), masks)
+                log_p = told(process, asker, x, t.expand(len(x)), masks)
                 moving = surest(certainty(log_p, self.by), masks, count)
                 x, confidence = reveal(asker, x, log_p, masks, moving, confidence, generator)
             yield Frame(float(s), x, confidence)

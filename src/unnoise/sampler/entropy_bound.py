@@ -9,7 +9,7 @@ from torch import Tensor
 
 from unnoise.process.canvas import Canvas
 from unnoise.sampler.base import Asker, Frame, Stepped
-from unnoise.sampler.confidence import entropy, expand, need_masks, reveal, surest
+from unnoise.sampler.confidence import entropy, need_masks, reveal, surest, told
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class EntropyBounded(Stepped):
             if not left.any():
                 break
             t = process.schedule.inverse(1 - left.double() / total)
-            log_p = expand(process, asker, x, t, masks)
+            log_p = told(process, asker, x, t, masks)
             uncertain = entropy(log_p.double())
             moving = surest(-uncertain, masks, self.count(uncertain, masks, calls_left))
             x, confidence = reveal(asker, x, log_p, masks, moving, confidence, generator)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from unnoise.categorical import draw, uniform
 from unnoise.process.canvas import Canvas
-from unnoise.process.masked import Masked
 from unnoise.sampler.base import Asker, Frame, Sampler
+from unnoise.sampler.confidence import need_masks
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,7 @@ class FirstHitting(Sampler):
         return True
 
     def check(self, process: Canvas) -> None:
-        if not isinstance(process, Masked) or process.per_token:
-            raise ValueError("FirstHitting needs a Masked process with one schedule for all tokens")
+        need_masks("FirstHitting", process)
 
     def chain(self, asker: Asker, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
         process = asker.process

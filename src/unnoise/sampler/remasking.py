@@ -10,7 +10,7 @@ from unnoise.categorical import draw, uniform
 from unnoise.process.canvas import Canvas
 from unnoise.process.masked import Masked
 from unnoise.sampler.base import Asker, GridSampler
-from unnoise.sampler.confidence import expand, need_masks
+from unnoise.sampler.confidence import need_masks, told
 
 
 @dataclass(frozen=True)
@@ -58,5 +58,5 @@ class Remasking(GridSampler):
         after = x.masked_fill(leaving, process.mask)
         if not moving.any():
             return after
-        log_p = expand(process, asker, x, t, moving)  # of the canvas as it was
+        log_p = told(process, asker, x, t, moving)  # of the canvas as it was
         return after.masked_scatter(moving, draw(log_p.double().exp(), generator))
