@@ -4,17 +4,21 @@
 
 The folder holds Holbrook's tagged passages (mistakes of school children in their sentences) and Norvig's first test set (words
 in isolation). The baseline is Norvig's: a word that is not in the training vocabulary becomes the most frequent word at edit
-distance 1. `--part` takes every fifth passage ("tune") or the other four ("report").
+distance 1. `--part` takes every fifth passage ("tune") or the other four ("report"). `--fit` prints the weights of
+`unnoise.spelling.Channel` that make what was meant in the first part most likely.
 """
 
 import argparse
 import re
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
 import unnoise
-from unnoise.spelling import WORD, Edit, Words
+from unnoise.spelling import WORD, Channel, Edit, Speller, Words
 
 TAG = re.compile(r"<ERR targ=([^>]*)>(.*?)</ERR>")
 
@@ -97,15 +101,66 @@ def measure(passages: list[Passage], correct: Callable[[str], list[Edit]]) -> di
     return {"errors": errors, "clean": clean, "precision": precision, "recall": recall, "F1": f1, "damaged": damaged / clean}
 
 
+def examples(speller: Speller, passages: list[Passage]) -> list[tuple[list[dict[str, float]], int]]:
+    """For each word in doubt what speaks for its readings, and which of them is right; those without a right one left out."""
+    found = []
+    for text, mistakes in passages:
+        for readings in speller.weigh(text):
+            start, stop = readings[0].start, readings[0].stop
+            touched = [mistake for mistake in mistakes if mistake[0] < stop and mistake[1] > start]
+            right = 0
+            if touched:
+                first, last, meant = touched[0]
+                good = [
+                    plain(applied(text, first, last, [Edit(start, text[start:stop], reading.text, 1.0)])) == plain(meant)
+                    for reading in readings
+                ]
+                right = good.index(True) if True in good else -1
+            if right >= 0:
+                found.append(([reading.evidence for reading in readings], right))
+    return found
+
+
+def fit(cases: list[tuple[list[dict[str, float]], int]], ridge: float = 0.2) -> dict[str, float]:
+    """The weights of greatest likelihood, with a little pull towards zero: a convex problem."""
+    names = list(asdict(Channel()))
+    widest = max(len(readings) for readings, _ in cases)
+    facts = torch.zeros(len(cases), widest, len(names), dtype=torch.float64)
+    there = torch.zeros(len(cases), widest, dtype=torch.bool)
+    for i, (readings, _) in enumerate(cases):
+        facts[i, : len(readings)] = torch.tensor([[reading.get(name, 0.0) for name in names] for reading in readings])
+        there[i, : len(readings)] = True
+    right = torch.tensor([answer for _, answer in cases])
+    weights = torch.zeros(len(names), dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([weights], max_iter=500, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        scores = (facts @ weights).masked_fill(~there, -torch.inf)
+        total = torch.nn.functional.cross_entropy(scores, right, reduction="sum") + ridge * weights.square().sum()
+        total.backward()
+        return total
+
+    optimizer.step(loss)
+    return dict(zip(names, weights.tolist(), strict=True))
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("data", type=Path)
     parser.add_argument("--model", default="runs/mdlm")
     parser.add_argument("--strength", type=float, default=0.5)
     parser.add_argument("--part", choices=["tune", "report", "all"], default="report")
+    parser.add_argument("--fit", action="store_true")
     options = parser.parse_args()
     model = unnoise.load(options.model)
     assert model.words is not None
+    if options.fit:
+        cases = examples(Speller(model, model.words), holbrook(options.data / "holbrook-tagged.dat", "tune"))
+        print(f"{len(cases)} words in doubt, {sum(right > 0 for _, right in cases)} of them mistakes that can be mended")
+        for name, weight in fit(cases).items():
+            print(f"    {name}: float = {weight:.2f}")
+        raise SystemExit
     passages = holbrook(options.data / "holbrook-tagged.dat", options.part)
     ours: Callable[[str], list[Edit]] = lambda text: model.correct(text, options.strength).edits  # noqa: E731
     for name, correct in (("baseline", baseline(model.words)), ("unnoise", ours)):

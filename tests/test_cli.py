@@ -118,6 +118,43 @@ def test_pictures(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert start == (b"<?xml" if suffix == "svg" else b"\x89PNG\r")
 
 
+def test_quality_is_drawn_and_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    line = "plot quality --model runs/mdlm --judge runs/ar --data text.txt --num-samples 2 --calls 2 4 --out quality.svg"
+    code, out, _ = run(line, capsys)
+    assert code == 0 and out.splitlines()[0].split() == ["sampler", "calls", "perplexity", "entropy", "distinct"]
+    assert len(out.splitlines()) == 1 + 1 + 4 * 2 + 1 + 1  # heading, real text, four samplers twice, first-hitting, the file
+    code, out, _ = run(f"{line} --samplers confidence --json", capsys)
+    found = json.loads(out)["quality"]
+    assert [(q["sampler"], q["calls"]) for q in found] == [("real text", 0), ("confidence", 2), ("confidence", 4)]
+    assert all(q["perplexity"] > 1 and 0 <= q["entropy"] < 5 and 0 <= q["distinct"] <= 1 for q in found)
+    assert (home / "quality.svg").read_bytes()[:5] == b"<?xml"
+
+
+def test_compare_trains_alike_and_goes_on(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = "compare mdlm ar --data text.txt --out runs/both --steps 3 --size nano --length 16 --batch 2 --windows 5"
+    code, out, _ = run(line, capsys)
+    assert code == 0 and "upper bound" in out and "exact" in out and "5 texts of the split test" in out
+    trained = (home / "runs" / "both" / "ar" / "model.safetensors").read_bytes()
+    code, out, err = run(f"{line} --json", capsys)  # nothing is left to train
+    results = {result["method"]: result for result in json.loads(out)["results"]}
+    assert code == 0 and results.keys() == {"mdlm", "ar"} and results["ar"]["exact"] and not err
+    assert {result["tokens"] for result in results.values()} == {3 * 2 * 16}
+    assert (home / "runs" / "both" / "ar" / "model.safetensors").read_bytes() == trained
+    alone = run("eval --model runs/both/ar --data text.txt --windows 5 --json", capsys)[1]
+    assert json.loads(alone)["bits_per_char"] == pytest.approx(results["ar"]["bits_per_char"])
+
+
+COMMANDS = re.findall(r'subcommand\("(\w+)"\)', (ROOT / "src" / "unnoise" / "cli.py").read_text())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_every_command_has_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(f"{command} --help", capsys)
+    assert code == 0 and f"Example: unnoise {command}" in out
+    assert any(line.split()[0] == command for line in MISTAKES), "a mistake of every command is tested"
+
+
 def test_filling_in_says_whether_it_is_a_heuristic(capsys: pytest.CaptureFixture[str]) -> None:
     for model, exact in (("mdlm", True), ("flexmdm", False), ("ar", False)):
         code, out, err = run(f"infill 'the [MASK] sat' --steps 3 --model runs/{model}", capsys)
@@ -172,6 +209,14 @@ MISTAKES = {
     "studio --model nowhere": "holds no model",
     "complete --prefix a --blanks 3 --length 9": "either --length or --blanks",
     "plot nothing": "unknown picture 'nothing'",
+    "plot quality --judge runs/mdlm": "a judge needs an exact likelihood, as ar has; mdlm has a bound",
+    "plot quality --judge nobody": "there is no model in nobody",
+    "plot quality --judge runs/ar --samplers magic": "unknown sampler 'magic'",
+    "plot chain --out chain.jpg": "a picture is a .png or a .svg file",
+    "compare mdlm --data text.txt": "name at least two methods",
+    "compare mdlm mdlm --data text.txt": "each once",
+    "compare mdlm mdml --data text.txt": "unknown method 'mdml'",
+    "compare mdlm ar --data nowhere": "no corpus 'nowhere'",
     "plot schedule --model runs/ar": "has no noise schedule",
     "plot loss --model runs/ar": "no noised tokens",
     "complete --prefix 'much too long a prefix for this' --length 10": "nothing is left to write",
@@ -239,7 +284,8 @@ def documented_commands() -> list[str]:
             stripped = line.strip().removeprefix("$ ")
             if stripped.startswith("unnoise "):
                 found.add(stripped.split("  #")[0].strip())
-    found |= set(re.findall(r"Example: (unnoise .*)", (ROOT / "src" / "unnoise" / "cli.py").read_text()))
+    for path in (ROOT / "src" / "unnoise" / "command").glob("*.py"):
+        found |= set(re.findall(r"Example: (unnoise .*)", path.read_text()))
     return sorted(found)
 
 

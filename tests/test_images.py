@@ -64,6 +64,29 @@ def test_positions_turn_by_row_and_by_column() -> None:
         Shape(inputs=3, outputs=2, length=11, grid=(3, 4))
 
 
+def test_colours_are_convolved_each_with_its_own() -> None:
+    conv = Convolution(2, 9, False, (3, 6), 3)  # 3 × 2 pixels of three channels
+    with torch.no_grad():
+        conv.weight.copy_(torch.randn(9, 2, generator=torch.Generator().manual_seed(0)))
+    x = torch.randn(1, 18, 2, generator=torch.Generator().manual_seed(1))
+    one = Convolution(2, 9, False, (3, 2))
+    one.weight = conv.weight
+    for channel in range(3):
+        assert torch.allclose(conv(x, None, None)[:, channel::3], one(x[:, channel::3], None, None), atol=1e-6)
+
+
+def test_a_network_tells_channels_apart_and_rotates_by_pixels() -> None:
+    model = Model.build("mdlm", Pixels((4, 2, 3), 5), length=24, width=16, depth=1, heads=2)
+    assert model.shape.channels == 3 and model.shape.grid == (4, 6)
+    turned = angles(model.shape)
+    assert torch.equal(turned[0], turned[2]) and not torch.equal(turned[2], turned[3])
+    with torch.no_grad():
+        for weight in model.network.parameters():
+            weight.add_(0.3 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(weight.numel())))
+    log_p = model.denoiser(torch.full((1, 24), 5), torch.ones(1)).log_probs[0]
+    assert not torch.allclose(log_p[0], log_p[1]) and not torch.allclose(log_p[1], log_p[2])
+
+
 def test_a_label_changes_the_prediction_and_none_is_the_default() -> None:
     model = nano()
     x, t = torch.full((2, 16), 5), torch.full((2,), 0.5)

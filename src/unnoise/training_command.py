@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from unnoise.cli import device_named
+from unnoise.command.base import device_named
 from unnoise.data.corpus import corpus
 from unnoise.method_table import method as method_named
 from unnoise.model import CONFIG, Model
@@ -18,7 +18,7 @@ from unnoise.screen import Bar
 from unnoise.trainer import STATE, NotANumber, Options, Report, Run
 
 if TYPE_CHECKING:
-    from unnoise.cli import Train
+    from unnoise.command.train import Train
 
 
 class Stop:
@@ -99,8 +99,8 @@ def prepare(command: "Train") -> Run:
     return run
 
 
-def train_command(command: "Train") -> int:
-    """Run it; returns the exit code."""
+def train_run(command: "Train") -> tuple[Run, Report]:
+    """Run it, with a bar unless told to be quiet, and draw its curve."""
     run = prepare(command)
     with Stop() as stop, Bar(run.model.codec.unit) if not command.quiet else nullcontext() as bar:
         try:
@@ -110,6 +110,12 @@ def train_command(command: "Train") -> int:
     assert run.out is not None
     if can_draw():
         plot_curve(run.out, run.out / "curve.png")
+    return run, report
+
+
+def train_command(command: "Train") -> int:
+    """Run it, and say what came of it; returns the exit code."""
+    run, report = train_run(command)
     if command.quiet:
         print(json.dumps({"out": str(run.out)} | {k: v for k, v in asdict(report).items() if k != "curve"}))
     else:

@@ -30,6 +30,7 @@ class Codec(ABC):
     unit: str = "character"
     length: int | None = None
     grid: tuple[int, ...] = ()
+    channels: int = 1  # tokens that make one pixel
 
     @abstractmethod
     def encode(self, text: str, strict: bool = False) -> Tokens:

@@ -22,6 +22,7 @@ class Pixels(Codec):
         self.vocab = levels
         self.length = math.prod(self.shape)
         self.grid = self.shape[0], self.length // self.shape[0]
+        self.channels = math.prod(self.shape[2:])
 
     def encode_image(self, image: np.ndarray) -> Tokens:
         """[H, W] or [H, W, C] uint8 → [n]."""

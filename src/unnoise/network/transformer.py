@@ -29,7 +29,7 @@ class Shape:
     an input; causal: whether a position sees only what is before it; taps: width of the convolution; every: one block in so
     many has attention (the last does), the others mix by convolution alone; gaps: whether there is a second head, one number
     for each position; labels: how many classes a text can be said to have; grid: rows and columns of a picture, whose
-    positions are then rotated and convolved in two dimensions.
+    positions are then rotated and convolved in two dimensions; channels: how many columns make one pixel (red, green, blue).
     """
 
     inputs: int
@@ -45,12 +45,13 @@ class Shape:
     gaps: bool = False
     labels: int = 0
     grid: tuple[int, ...] = ()
+    channels: int = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "grid", tuple(self.grid))  # a list in config.json
         if self.grid and (len(self.grid) != 2 or math.prod(self.grid) != self.length or self.causal):
             raise ValueError(f"a network's grid must be rows × columns = its length, found {self.grid} and {self.length}")
-        for name in ("inputs", "outputs", "length", "width", "depth", "heads", "taps", "every"):
+        for name in ("inputs", "outputs", "length", "width", "depth", "heads", "taps", "every", "channels"):
             value = vars(self)[name]
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"a network's {name} must be a whole number ≥ 1, found {value!r}")
@@ -82,9 +83,9 @@ class Cache:
 class Convolution(nn.Module):
     """Depthwise convolution along the text, y_i = Σ_k w_k ⊙ x_{i+k}: [B, L, D] → [B, L, D]. Starts at zero."""
 
-    def __init__(self, width: int, taps: int, causal: bool, grid: tuple[int, ...] = ()):
+    def __init__(self, width: int, taps: int, causal: bool, grid: tuple[int, ...] = (), channels: int = 1):
         super().__init__()
-        self.taps, self.causal, self.grid = taps, causal, grid
+        self.taps, self.causal, self.grid, self.channels = taps, causal, grid, channels
         self.weight = nn.Parameter(torch.zeros(taps, width))
 
     def forward(self, x: Tensor, cache: Cache | None, present: Tensor | None) -> Tensor:
@@ -102,11 +103,13 @@ class Convolution(nn.Module):
         return F.conv1d(padded.transpose(1, 2), self.weight.T[:, None], groups=padded.shape[-1]).transpose(1, 2)
 
     def _in_two_dimensions(self, x: Tensor) -> Tensor:
-        """The taps as a square around each pixel: 9 taps are 3 × 3."""
+        """The taps as a square around each pixel, in its own channel: 9 taps are 3 × 3."""
         side = math.isqrt(self.taps)
+        apart = 1, self.channels
         weight = self.weight.T[:, : side * side].reshape(-1, 1, side, side)
         picture = x.transpose(1, 2).unflatten(2, self.grid)
-        return F.conv2d(picture, weight, padding=side // 2, groups=x.shape[-1]).flatten(2).transpose(1, 2)
+        padding = side // 2, self.channels * (side // 2)
+        return F.conv2d(picture, weight, padding=padding, dilation=apart, groups=x.shape[-1]).flatten(2).transpose(1, 2)
 
 
 class Attention(nn.Module):
@@ -142,7 +145,7 @@ class Block(nn.Module):
     def __init__(self, shape: Shape, attends: bool):
         super().__init__()
         width = shape.width
-        self.conv = Convolution(width, shape.taps, shape.causal, shape.grid)
+        self.conv = Convolution(width, shape.taps, shape.causal, shape.grid, shape.channels)
         self.attention = Attention(width, shape.heads, shape.causal) if attends else None
         self.up = nn.Linear(width, 4 * width, bias=False)
         self.down = nn.Linear(4 * width, width, bias=False)
@@ -198,6 +201,7 @@ class Transformer(nn.Module):
         self.label = nn.Embedding(shape.labels + 1, shape.width) if shape.labels else None  # the last: none is told
         if self.label is not None:
             nn.init.normal_(self.label.weight, std=1.0)
+        self.channel = nn.Embedding(shape.channels, shape.width) if shape.channels > 1 else None
         angle = angles(shape)
         self.register_buffer("cos", angle.cos(), persistent=False)
         self.register_buffer("sin", angle.sin(), persistent=False)
@@ -237,6 +241,8 @@ class Transformer(nn.Module):
         if self.label is not None:
             told = self.label(torch.as_tensor(self.shape.labels if label is None else label, device=h.device))
             h = h + told.view(-1, 1, told.shape[-1])
+        if self.channel is not None:
+            h = h + self.channel(torch.arange(start, stop, device=h.device) % self.shape.channels)
         for block in self.blocks:
             h = block(h, rotation, time, cache, present)
         if cache is not None:
@@ -250,12 +256,12 @@ class Transformer(nn.Module):
 
 
 def angles(shape: Shape) -> Tensor:
-    """By what each position turns each pair of features: [L, D/2]; in a picture half of them by row, half by column."""
+    """By what each position turns each pair of features: [L, D/2]; in a picture half of them by row, half by pixel column."""
     pairs = shape.width // shape.heads // 2
     if not shape.grid:
         return torch.arange(shape.length)[:, None] * 10_000.0 ** -torch.linspace(0, 1, pairs)
     place = torch.arange(shape.length)
-    row, column = place // shape.grid[1], place % shape.grid[1]
+    row, column = place // shape.grid[1], place % shape.grid[1] // shape.channels
     slow = 100.0 ** -torch.linspace(0, 1, pairs - pairs // 2)
     return torch.cat([row[:, None] * slow, column[:, None] * slow[: pairs // 2]], 1)
 

@@ -90,12 +90,17 @@ class Process(Canvas, ABC):
     def stationary(self) -> Tensor:
         """π, the distribution of pure noise: [S], float64, on this process's device."""
 
-    # ---- three primitives; closed forms live here -------------------------------------------------------------------
+    # ---- four primitives; closed forms live here -------------------------------------------------------------------
 
     def push(self, weights: Tensor, t: Tensor) -> Tensor:
         """Σ_{x_0} w(x_0) q(x_t = · | x_0): [*P, K] → [*P, S]."""
         matrix = self.transition(None, t)[..., : self.vocab, :].to(weights.dtype)
         return (weights[..., None, :] @ matrix)[..., 0, :]
+
+    def row(self, x_s: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
+        """q(x_t = · | x_s), where a state goes: [*P] → [*P, S]."""
+        matrix = self.transition(s, t).expand(*x_s.shape, self.states, self.states)
+        return matrix.gather(-2, x_s[..., None, None].expand(*x_s.shape, 1, self.states))[..., 0, :]
 
     def column(self, x_t: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
         """q(x_t | x_s = ·), the likelihood of each earlier state: [*P] → [*P, S]."""
@@ -130,10 +135,11 @@ class Process(Canvas, ABC):
     def corrupt(self, x: Tensor, t: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """x_t ~ q(x_t | x_0): x [B, L] long, t [B] float → [B, L] long."""
         self.check_tokens(x)
-        return self._corrupt(x, self.check_times(t, x)[:, None].expand(x.shape), generator)
+        return self.noised(x, None, self.check_times(t, x)[:, None].expand(x.shape), generator)
 
-    def _corrupt(self, x: Tensor, t: Tensor, generator: torch.Generator | None) -> Tensor:
-        return draw(self.marginal(x, t), generator)
+    def noised(self, x_s: Tensor, s: Tensor | None, t: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """x_t ~ q(x_t | x_s), from clean data if s is None: [*P] → [*P]."""
+        return draw(self.row(x_s, s, t), generator)
 
     def marginal(self, x: Tensor, t: Tensor) -> Tensor:
         """q(x_t = · | x_0): [*P] → [*P, S]."""

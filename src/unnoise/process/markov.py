@@ -115,6 +115,12 @@ class Markov(Process):
         pushed = (weights.double() @ self.left * modes) @ self.right
         return _floor(pushed, weights.double().sum(-1, keepdim=True)).to(weights.dtype)
 
+    def row(self, x_s: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
+        if not self.spectral:
+            return super().row(x_s, s, t)
+        modes = self._ratio(s, t).double()[..., None] ** self.powers
+        return _floor((self.left[x_s] * modes) @ self.right)
+
     def column(self, x_t: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
         if not self.spectral:
             return super().column(x_t, s, t)

@@ -105,10 +105,11 @@ class Masked(Process):
     def prior(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
         return torch.full(shape, self.mask, device=self.device)
 
-    def _corrupt(self, x: Tensor, t: Tensor, generator: torch.Generator | None) -> Tensor:
+    def noised(self, x_s: Tensor, s: Tensor | None, t: Tensor, generator: torch.Generator | None = None) -> Tensor:
         with torch.no_grad():
-            hidden = uniform(x.shape, x.device, generator) < self._of(self._noise(t), x)
-        return x.masked_fill(hidden, self.mask)
+            lost = self._of(self._kept_and_lost(s, t)[1], x_s.clamp_max(self.vocab - 1))
+            hidden = uniform(x_s.shape, x_s.device, generator) < lost
+        return x_s.masked_fill(hidden, self.mask)
 
     def log_prob(self, x_t: Tensor, x: Tensor, t: Tensor) -> Tensor:
         kept, hidden = self._of(self._alpha(t), x).log(), self._of(self._noise(t), x).log()

@@ -112,10 +112,10 @@ class Uniform(Process):
     def prior(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
         return torch.randint(self.vocab, shape, generator=generator, device=self.device)
 
-    def _corrupt(self, x: Tensor, t: Tensor, generator: torch.Generator | None) -> Tensor:
-        changed = uniform(x.shape, x.device, generator) < self.schedule.noise(t)
-        noise = torch.randint(self.vocab, x.shape, generator=generator, device=x.device)
-        return torch.where(changed, noise, x)
+    def noised(self, x_s: Tensor, s: Tensor | None, t: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        changed = uniform(x_s.shape, x_s.device, generator) < self._kept_and_lost(s, t)[1]
+        noise = torch.randint(self.vocab, x_s.shape, generator=generator, device=x_s.device)
+        return torch.where(changed, noise, x_s)
 
     def log_prob(self, x_t: Tensor, x: Tensor, t: Tensor) -> Tensor:
         kept, lost = self._kept_and_lost(None, t)

@@ -3,6 +3,7 @@
 from unnoise.sampler.ancestral import Ancestral
 from unnoise.sampler.base import Frame, Sampler, chain, sample
 from unnoise.sampler.confidence import Confidence, LeastEntropy, Margin
+from unnoise.sampler.correcting import PredictorCorrector
 from unnoise.sampler.entropy_bound import EntropyBounded
 from unnoise.sampler.hitting import FirstHitting
 from unnoise.sampler.leaping import EulerLeaping, TweedieLeaping
@@ -19,6 +20,7 @@ __all__ = [
     "LeastEntropy",
     "Margin",
     "Metropolis",
+    "PredictorCorrector",
     "Remasking",
     "Sampler",
     "TweedieLeaping",

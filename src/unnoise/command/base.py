@@ -1,0 +1,71 @@
+"""What several commands share: the names of options, and the objects that they mean.
+
+torch is imported inside the functions, so that `unnoise --help` answers at once.
+"""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import arg
+
+if TYPE_CHECKING:
+    from unnoise.model import Model
+
+MODELS = Path(__file__).parent.parent / "models"
+BUNDLED = "wiki"
+DEFAULT_MODEL = f"the newest in runs/, else the bundled {BUNDLED}"
+Quiet = Annotated[bool, arg(name="json", help="Print one JSON object.")]
+ModelName = Annotated[str | None, arg(help=f"Folder of a trained model, or a bundled name; default: {DEFAULT_MODEL}.")]
+Device = Annotated[str, arg(help="auto, cpu, cuda, …")]
+
+
+def model_folders() -> list[Path]:
+    """Bundled models, then those in runs/, oldest first."""
+    bundled = sorted(path.parent for path in MODELS.glob("*/config.json"))
+    runs = sorted(Path("runs").glob("*/config.json"), key=lambda path: path.stat().st_mtime)
+    return [*bundled, *(path.parent for path in runs)]
+
+
+def newest_model() -> Path:
+    """The newest in runs/, else the bundled one."""
+    folders = model_folders()
+    return next(
+        (path for path in reversed(folders) if not bundled(path)), next(path for path in folders if path.name == BUNDLED)
+    )
+
+
+def bundled(folder: Path) -> bool:
+    """Whether a model came with the package."""
+    return folder.parent == MODELS
+
+
+def open_model(name: str | None, device: str) -> "Model":
+    """The model that a person means: a folder, a bundled name, or the newest."""
+    from unnoise.model import load
+
+    return load(newest_model() if name is None else name).to(device_named(device))
+
+
+def device_named(name: str) -> str:
+    """`auto` is CUDA where there is one, else the CPU."""
+    import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"the device {name!r} cannot be used here: {str(error).splitlines()[0]}") from error
+    return name
+
+
+def text_of(argument: str) -> str:
+    """The text that a person means: a file's, standard input's for -, or the argument itself."""
+    from unnoise.data.corpus import read_text
+
+    if argument == "-":
+        return sys.stdin.read()
+    if len(argument) < 500 and "\n" not in argument and Path(argument).is_file():
+        return read_text(Path(argument))
+    return argument

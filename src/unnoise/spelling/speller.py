@@ -1,0 +1,221 @@
+"""Spell checking: a text is taken as a slightly noised one, and each word is weighed against its rivals in their context.
+
+Rivals of what stands there are words that look or sound like it, two words run together, and a word torn apart; so letters can
+be inserted and deleted with a model of any kind of noise. What a rival is worth is the sum of what its letters, its count, and
+the model's own conditional p(rival | the rest) say (`Channel`).
+"""
+
+import itertools
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from rapidfuzz.distance import OSA
+from torch import Tensor
+
+from unnoise.denoiser import clean_at
+from unnoise.process import Masked, Uniform
+from unnoise.spelling.channel import Channel, evidence
+from unnoise.spelling.words import WORD, Words
+
+if TYPE_CHECKING:
+    from unnoise.model import Model
+
+LEVEL = 0.05  # how noised a text is taken to be by a model of uniform noise
+AROUND = 32  # characters of context on either side
+ROWS = 256  # texts evaluated at once
+RARE = 20  # words that occur more often have only near rivals
+FREQUENT = 50  # a word is torn apart into words that occur more often
+SHORTLIST = 6  # rivals considered in context
+OPENERS = '.!?:"“'  # a word after these, with a capital, begins a sentence
+CAUTION = 1.5  # at strength 0.5 a reading must have a probability of 0.35
+WARY = 4.0  # rivals that are so far behind, in nats, before context are not considered
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One change: the character at which it starts, what stood there, what stands there now, how sure it is (0 to 1), and what
+    else could be meant, each with its probability."""
+
+    start: int
+    before: str
+    after: str
+    confidence: float
+    alternatives: list[tuple[str, float]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Correction:
+    """The corrected text and its edits, in order; `start` counts in the original text."""
+
+    text: str
+    edits: list[Edit]
+
+
+class Reading(NamedTuple):
+    """What could be meant by a span of the text: the characters it covers, what would stand there, and what speaks for it."""
+
+    start: int
+    stop: int
+    text: str
+    evidence: dict[str, float]
+
+
+class Speller:
+    """A model and a word list that correct together."""
+
+    def __init__(self, model: "Model", words: Words, channel: Channel | None = None):
+        if not isinstance(model.process, Masked | Uniform):
+            raise ValueError(
+                f"spell checking needs a model of masked or uniform noise such as mdlm or udlm, found {model.method.name}"
+            )
+        self.model, self.words, self.channel = model, words, channel or Channel()
+
+    def correct(self, text: str, strength: float = 0.5, keep: Collection[str] = ()) -> Correction:
+        """The text with its likeliest readings; a word changes if another is likelier, and likelier than (1 − strength)^1.5."""
+        if not 0 <= strength <= 1:
+            raise ValueError(f"strength must lie in [0, 1], found {strength}")
+        edits = []
+        covered = 0
+        for readings in self.weigh(text, {word.lower() for word in keep}):
+            scores = torch.tensor([self.channel.weigh(reading.evidence) for reading in readings], dtype=torch.float64)
+            ranked = sorted(zip(torch.softmax(scores, 0).tolist(), readings, strict=True), key=lambda pair: -pair[0])
+            best, reading = ranked[0]
+            if reading is readings[0] or best <= (1 - strength) ** CAUTION or reading.start < covered:
+                continue
+            before = text[reading.start : reading.stop]
+            others = [(matched_case(before, other.text), p) for p, other in ranked[1:4]]
+            edits.append(Edit(reading.start, before, matched_case(before, reading.text), best, others))
+            covered = reading.stop
+        result = text
+        for edit in reversed(edits):
+            result = result[: edit.start] + edit.after + result[edit.start + len(edit.before) :]
+        return Correction(result, edits)
+
+    def weigh(self, text: str, keep: Collection[str] = ()) -> Iterator[list[Reading]]:
+        """For each word in doubt its readings, with all that speaks for them; the first is what stands."""
+        doubtful = list(self.doubts(text, keep))
+        context = iter(self.context(text, [reading for readings in doubtful for reading in readings]))
+        for readings in doubtful:
+            yield [reading._replace(evidence=reading.evidence | {"context": next(context)}) for reading in readings]
+
+    def doubts(self, text: str, keep: Collection[str] = ()) -> Iterator[list[Reading]]:
+        """The readings of each word that has rivals near enough before context is looked at."""
+        found = list(WORD.finditer(text))
+        for match, following in itertools.zip_longest(found, found[1:]):
+            word = match.group().lower()
+            if "'" in word or word in keep:
+                continue
+            rivals = {(match.end(), rival) for rival in self._rivals(word)}
+            if following and text[match.end() : following.start()] == " " and following.group().lower() not in keep:
+                joined = word + following.group().lower()
+                if joined in self.words.counts:
+                    rivals.add((following.end(), joined))
+            readings = self._aligned(text, match, [(match.end(), word), *sorted(rivals)])
+            standing = self.channel.weigh(readings[0].evidence)
+            behind = [(standing - self.channel.weigh(rival.evidence), rival) for rival in readings[1:]]
+            near = sorted((pair for pair in behind if pair[0] < WARY), key=lambda pair: pair[0])
+            if near:
+                yield [readings[0], *(rival for _, rival in near[:SHORTLIST])]
+
+    def _rivals(self, word: str) -> Iterator[str]:
+        """Words that look or sound like this one, and the two into which it can be torn."""
+        known = self.words.counts.get(word, 0)
+        reach = 1 if known > RARE or len(word) < 3 else 2
+        yield from self.words.near(word, reach)
+        yield from (other for other in self.words.alike(word) if OSA.distance(word, other) <= reach + 1)
+        if not known:
+            for cut in range(1, len(word)):
+                left, right = word[:cut], word[cut:]
+                if min(self.words.counts.get(left, 0), self.words.counts.get(right, 0)) > FREQUENT:
+                    yield f"{left} {right}"
+
+    def _aligned(self, text: str, match: "re.Match[str]", rivals: list[tuple[int, str]]) -> list[Reading]:
+        """All readings over the same span, so that their probabilities compare."""
+        start, last = match.start(), max(stop for stop, _ in rivals)
+        capital = match.group()[0].isupper()
+        opens = not text[:start].rstrip() or text[:start].rstrip()[-1] in OPENERS or "\n" in text[:start][-1:]
+        standing = text[start:last].lower()
+        readings = []
+        for stop, rival in rivals:
+            whole = rival + text[stop:last].lower()
+            found = evidence(self.words, standing, whole, capital and not opens, capital and opens)
+            readings.append(Reading(start, last, whole, found))
+        return readings
+
+    # ---- what the model says ------------------------------------------------------------------------------------------
+
+    def context(self, text: str, readings: list[Reading]) -> list[float]:
+        """log p_model(reading | the text around it), for each: in nats."""
+        codec = self.model.codec
+        rows: list[np.ndarray] = []
+        spans: list[tuple[int, int]] = []
+        for reading in readings:
+            inside = codec.encode(reading.text)[: self.model.length]
+            room = self.model.length - len(inside)  # what a short model has left for the context
+            before = codec.encode(text[max(0, reading.start - AROUND) : reading.start])
+            before = before[max(0, len(before) - room // 2) :]
+            after = codec.encode(text[reading.stop : reading.stop + AROUND])[: room - len(before)]
+            rows.append(np.concatenate([before, inside, after]))
+            spans.append((len(before), len(before) + len(inside)))
+        if isinstance(self.model.process, Masked):
+            return self._conditionals(rows, spans)
+        return self._contentment(rows, spans)
+
+    def _conditionals(self, rows: list[np.ndarray], spans: list[tuple[int, int]]) -> list[float]:
+        """Masked noise: Σ_j log p(c_j | c_{<j}, the rest), the letters after j masked: the model's exact conditional.
+
+        Readings of one length that begin alike share their questions.
+        """
+        mask = self.model.process.vocab
+        asked: dict[bytes, tuple[np.ndarray, int, list[tuple[int, int]]]] = {}  # canvas, place, which readings' which letter
+        for i, (row, (start, stop)) in enumerate(zip(rows, spans, strict=True)):
+            for place in range(start, stop):
+                masked = row.copy()
+                masked[place:stop] = mask
+                asked.setdefault(masked.tobytes(), (masked, place, []))[2].append((i, row[place]))
+        totals = [0.0] * len(rows)
+        by_length: dict[int, list[tuple[np.ndarray, int, list[tuple[int, int]]]]] = {}
+        for question in asked.values():
+            by_length.setdefault(len(question[0]), []).append(question)
+        for group in by_length.values():
+            for first in range(0, len(group), ROWS):
+                some = group[first : first + ROWS]
+                x = torch.from_numpy(np.stack([canvas for canvas, _, _ in some]))
+                where = torch.zeros(x.shape, dtype=torch.bool)
+                where[torch.arange(len(some)), torch.tensor([place for _, place, _ in some])] = True
+                t = torch.full((len(some),), LEVEL, dtype=torch.float64)
+                for (_, _, letters), values in zip(some, self._clean(x, t, where).tolist(), strict=True):
+                    for i, letter in letters:
+                        totals[i] += values[letter]
+        return totals
+
+    def _contentment(self, rows: list[np.ndarray], spans: list[tuple[int, int]]) -> list[float]:
+        """Uniform noise: Σ_j log p(x_0 = c_j | x_t), with the reading standing in a text that is a little noised."""
+        totals = []
+        for row, (start, stop) in zip(rows, spans, strict=True):
+            x = torch.from_numpy(row)[None]
+            where = torch.zeros(x.shape, dtype=torch.bool)
+            where[0, start:stop] = True
+            log_p = self._clean(x, torch.full((1,), LEVEL, dtype=torch.float64), where)
+            totals.append(float(log_p.gather(1, x[where][:, None]).sum()))
+        return totals
+
+    @torch.no_grad()
+    def _clean(self, x: Tensor, t: Tensor, where: Tensor) -> Tensor:
+        """log p(x_0 | x_t) at the n positions: [n, K]."""
+        process = self.model.process
+        assert isinstance(process, Masked | Uniform)
+        x, where = x.to(self.model.device), where.to(self.model.device)
+        self.model.network.eval()
+        return clean_at(self.model.denoiser, process, x, t.to(x.device), where).cpu()  # pyright: ignore[reportArgumentType]
+
+
+def matched_case(before: str, after: str) -> str:
+    """`after` written as `before` was: CAPITALS, Title, or as it is."""
+    if len(before) > 1 and before.isupper():
+        return after.upper()
+    return after[:1].upper() + after[1:] if before[:1].isupper() else after
