@@ -165,6 +165,12 @@ def test_filling_in_says_whether_it_is_a_heuristic(capsys: pytest.CaptureFixture
     assert len(json.loads(out)["texts"][0]) == 11
 
 
+@pytest.mark.parametrize("length", [250, 260, 499, 5000])
+def test_a_long_text_is_not_a_file(length: int, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(f"score '{'a' * length}' --model runs/ar --json", capsys)
+    assert code == 0 and json.loads(out)["characters"] == length
+
+
 def test_the_same_seed_writes_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     texts = [run(f"generate --steps 4 --seed {seed} --json", capsys)[1] for seed in (1, 1, 2)]
     assert texts[0] == texts[1] != texts[2]

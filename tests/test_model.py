@@ -15,6 +15,8 @@ from toy import Toy, texts
 from unnoise import Model
 from unnoise.data import Characters, Text8
 from unnoise.method_table import SAMPLERS, method, methods
+from unnoise.process.insertion import OPEN
+from unnoise.template import Template
 
 FIXED = [name for name in methods() if not method(name).process(2).variable]
 
@@ -108,6 +110,23 @@ def test_saving_and_loading_changes_nothing(name: str, tmp_path: Path) -> None:
     assert again.config() == model.config()
     assert again.generate(steps=5) == model.generate(steps=5)
     assert again.score("abc", samples=4) == model.score("abc", samples=4)
+
+
+def test_a_template_knows_what_came_into_each_blank() -> None:
+    made = Template.parse("a[MASK][GAP]b[GAP]", Text8())
+    assert made == Template(["a", "b", ""], [range(1, 3), range(4, 5)], [0, -1, OPEN, 1, OPEN])
+    assert made.filled([0, 1, 2, 2, 3, 4, 4]) == [[1, 2, 3], [5, 6]] and made.filled([0, 1, 3]) == [[1], []]
+    assert made.woven(["xy", "z"]) == "axybz"
+    assert Template.between("ab", [-1, -1], "c", Text8()) == Template(["ab", "c"], [range(2, 4)], [0, 1, -1, -1, 2])
+
+
+@pytest.mark.parametrize("method", ["mdlm", "flexmdm"])
+def test_a_chain_tells_where_its_tokens_belong(method: str) -> None:
+    model = Model.build(method, Text8(), length=20, width=16, depth=1, heads=2)
+    text = "the [GAP] sat[MASK]on" if method == "flexmdm" else "the [MASK][MASK] sat[MASK]on"
+    *_, last = model.chain(template=text, steps=12, seed=5)
+    filled = [model.codec.decode([last.ids[i] for i in places]) for places in model.template(text).filled(last.places)]
+    assert model.template(text).woven(filled) == model.infill(text, steps=12, seed=5)[0]
 
 
 def test_infilling_is_the_models_exact_conditional() -> None:

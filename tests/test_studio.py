@@ -23,7 +23,6 @@ from unnoise.model import GAP, MASK
 from unnoise.spelling import Words
 from unnoise.studio import make_app
 from unnoise.studio.desk import Busy, Desk
-from unnoise.studio.work import fills
 
 CHROMIUM = Path("/usr/bin/chromium")
 WORDS = "the cat sat on mat and dog log while bird sang in tree"
@@ -120,15 +119,6 @@ def test_what_is_outside_the_blanks_stays(client: TestClient, folders: list[Path
     for line in found:
         assert line["text"].startswith("The Cat ") and line["text"].endswith(" mat!")
         assert "".join(piece["text"] for piece in line["pieces"]) == line["text"]
-
-
-def test_what_came_into_each_gap_is_found(folders: list[Path]) -> None:
-    model = unnoise.load(next(folder for folder in folders if folder.name == "flexmdm"))
-    ids = model.codec.encode("aabab").tolist()
-    assert fills(model, ["a", "b"], [GAP], ids) == [range(1, 4)]
-    assert fills(model, ["", "b", ""], [MASK + GAP, GAP], ids) == [range(0, 2), range(3, 5)]
-    assert fills(model, ["a", "b", ""], [GAP, MASK * 2], ids) == [range(1, 2), range(3, 5)]
-    assert fills(model, ["a", "a", "b"], [MASK * 2, GAP], ids) == [range(1, 3), range(4, 4)]
 
 
 def test_blanks_for_a_stretch_of_text(client: TestClient) -> None:

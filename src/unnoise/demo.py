@@ -6,11 +6,12 @@ from rich.console import Console
 from rich.rule import Rule
 
 from unnoise.data.corpus import corpus
-from unnoise.model import MASK, Model, load
+from unnoise.model import Model, load
 from unnoise.plot import can_draw, plot_curve
 from unnoise.proverbs import PROVERBS, encode, write
 from unnoise.replay import write_replay
 from unnoise.screen import Bar, watch
+from unnoise.template import MASK
 from unnoise.trainer import Options, Run
 
 BLANKED = f"the capital of {7 * MASK} is one of the largest cities in {6 * MASK} and the world"

@@ -4,9 +4,7 @@ A saved model is a folder: `config.json` (method, sizes, codec), `model.safetens
 in it is unpickled.
 """
 
-import itertools
 import json
-import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,9 +28,8 @@ from unnoise.process.base import LATEST, Process
 from unnoise.process.insertion import OPEN
 from unnoise.sampler import Frame, Sampler, chain
 from unnoise.spelling import FILE as WORDS, Correction, Speller, Words
+from unnoise.template import GAP, MASK, Template
 
-MASK = "[MASK]"
-GAP = "[GAP]"  # any number of tokens
 BLANK = "·"  # how a mask is shown
 BUNDLED = Path(__file__).parent / "models"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -41,7 +38,7 @@ ROWS = 32  # sequences evaluated at once when scoring
 
 class Step(NamedTuple):
     """One moment of a chain: the time, the text with masks shown as ·, and for each token of it a confidence, how it is
-    shown, whether it is new, and its number."""
+    shown, whether it is new, its number, and which entry of the template it belongs to."""
 
     t: float
     text: str
@@ -49,6 +46,7 @@ class Step(NamedTuple):
     tokens: list[str]
     fresh: list[bool]
     ids: list[int]
+    places: list[int]
 
 
 @dataclass(frozen=True)
@@ -63,14 +61,6 @@ class Writing:
     seed: int = 0
     label: int | None = None
     guidance: float = 1.0
-
-
-class Template(NamedTuple):
-    """A text with blanks: raw pieces, the entries of `given` that stand between each and the next, and all of `given`."""
-
-    pieces: list[str]
-    spans: list[range]
-    given: list[int]
 
 
 @dataclass(frozen=True)
@@ -231,13 +221,12 @@ class Model:
 
         on_step is told every canvas of the first text, as `chain` yields them.
         """
-        return self._write(self._blank(length), n, length, Writing(**how), on_step)
+        return self._write(self.template(None, length), n, length, Writing(**how), on_step)
 
     def chain(self, n: int = 1, length: int | None = None, template: str | None = None, **how: Any) -> Iterator[Step]:
         """The first of n texts as it emerges, canvas by canvas; with `template`, the infilling of that."""
         before: Frame | None = None
-        given = self._blank(length) if template is None else self._template(template)
-        for frame in self._frames(given, n, length, Writing(**how)):
+        for frame in self._frames(self.template(template, length), n, length, Writing(**how)):
             yield self._step(frame, before)
             before = frame
 
@@ -246,7 +235,7 @@ class Model:
 
         The rest comes back unchanged. [GAP] is for methods of variable length; `length` then limits the whole.
         """
-        return self._write(self._template(text), n, length, Writing(**how))
+        return self._write(self.template(text), n, length, Writing(**how))
 
     @property
     def fills_exactly(self) -> bool:
@@ -256,16 +245,12 @@ class Model:
     def complete(self, prefix: str = "", suffix: str = "", length: int | None = None, n: int = 1, **how: Any) -> list[str]:
         """n texts of `length` tokens (at most, where the model chooses the length) that begin and end as given."""
         longest = self.length if length is None else length
-        before, after = self.codec.encode(prefix).tolist(), self.codec.encode(suffix).tolist()
-        room = longest - len(before) - len(after)
-        if room < 1:
-            raise ValueError(
-                f"prefix and suffix have {len(before) + len(after)} tokens: nothing is left to write in a length of {longest}"
-            )
+        given = len(self.codec.encode(prefix)) + len(self.codec.encode(suffix))
+        if longest <= given:
+            raise ValueError(f"prefix and suffix have {given} tokens: nothing is left to write in a length of {longest}")
         self._check_length(longest)
-        blanks = self.process.blank(1, room)[0].tolist()
-        span = range(len(before), len(before) + len(blanks))
-        return self._write(Template([prefix, suffix], [span], [*before, *blanks, *after]), n, longest, Writing(**how))
+        blanks = self.process.blank(1, longest - given)[0].tolist()
+        return self._write(Template.between(prefix, blanks, suffix, self.codec), n, longest, Writing(**how))
 
     def draw(self, n: int = 1, given: np.ndarray | None = None, known: np.ndarray | None = None, **how: Any) -> np.ndarray:
         """n images [n, H, W(, C)] uint8. given: an image of which the pixels `known` (bool, the same shape) are kept."""
@@ -281,34 +266,22 @@ class Model:
         if not 1 <= length <= self.length:
             raise ValueError(f"this model writes texts of 1 to {self.length} tokens, found a length of {length}")
 
-    def _blank(self, length: int | None) -> Template:
-        """Nothing given."""
-        length = self.length if length is None else length
-        self._check_length(length)
-        given = self.process.blank(1, length)[0].tolist()
-        return Template(["", ""], [range(len(given))], given)
-
-    def _template(self, text: str) -> Template:
-        """A text with [MASK]s and [GAP]s."""
-        runs = re.split(rf"((?:{re.escape(MASK)}|{re.escape(GAP)})+)", text)
-        if len(runs) == 1:
-            raise ValueError(f"nothing to fill in: mark each blank token with {MASK}")
+    def template(self, text: str | None = None, length: int | None = None) -> Template:
+        """What is to be written: a text with [MASK]s and [GAP]s, or nothing given but a length."""
+        if text is None:
+            length = self.length if length is None else length
+            self._check_length(length)
+            return Template.between("", self.process.blank(1, length)[0].tolist(), "", self.codec)
         if GAP in text and not self.process.variable:
             raise ValueError(
                 f"{GAP} stands for any number of tokens, which {self.method.name} cannot choose: use {MASK} for each token, "
                 "or a model of variable length (flexmdm)"
             )
-        given: list[int] = []
-        spans: list[range] = []
-        for piece, marks in zip(runs[::2], [*runs[1::2], ""], strict=True):
-            given += self.codec.encode(piece).tolist()
-            blanks = [OPEN if mark == GAP else -1 for mark in re.findall(r"\[\w+\]", marks)]
-            if blanks:
-                spans.append(range(len(given), len(given) + len(blanks)))
-            given += blanks
-        if sum(token != OPEN for token in given) > self.length:
-            raise ValueError(f"this model reads texts of at most {self.length} tokens, found {len(given)}")
-        return Template(runs[::2], spans, given)
+        template = Template.parse(text, self.codec)
+        tokens = sum(token != OPEN for token in template.given)
+        if tokens > self.length:
+            raise ValueError(f"this model reads texts of at most {self.length} tokens, found {tokens}")
+        return template
 
     def _sampler(self, how: Writing) -> Sampler:
         if how.sampler is not None:
@@ -348,12 +321,10 @@ class Model:
                 on_step(self._step(frame, last))
             last = frame
         assert last is not None
-        place = torch.arange(last.x.shape[1]).expand(last.x.shape) if last.place is None else last.place
         results = []
-        for row, places in zip(last.x.tolist(), place.tolist(), strict=True):
-            where = list(zip(row, places, strict=True))
-            filled = [self.codec.decode([token for token, p in where if p in span]) for span in template.spans]
-            results.append("".join(itertools.chain(*itertools.zip_longest(template.pieces, filled, fillvalue=""))))
+        for row, places in zip(last.x.tolist(), _places(last).tolist(), strict=True):
+            filled = [self.codec.decode([row[i] for i in positions]) for positions in template.filled(places)]
+            results.append(template.woven(filled))
         return results
 
     def _step(self, frame: Frame, before: Frame | None) -> Step:
@@ -362,9 +333,11 @@ class Model:
         if fresh is None:
             fresh = torch.zeros_like(frame.x, dtype=torch.bool) if before is None else frame.x != before.x
         real = frame.x[0] >= 0
-        ids = frame.x[0][real].tolist()
+        ids, confidences, new, places = (
+            values[0][real].tolist() for values in (frame.x, frame.confidence, fresh, _places(frame).to(real.device))
+        )
         tokens = [BLANK if token >= self.codec.vocab else self.codec.show(token) for token in ids]
-        return Step(frame.t, "".join(tokens), frame.confidence[0][real].tolist(), tokens, fresh[0][real].tolist(), ids)
+        return Step(frame.t, "".join(tokens), confidences, tokens, new, ids, places)
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 
@@ -441,6 +414,11 @@ class Model:
         tokens = (x != PAD).sum(1).double().cpu()
         ratio = nats.sum() / tokens.sum()
         return float(ratio), float((nats - ratio * tokens).std() * len(x) ** 0.5 / tokens.sum())
+
+
+def _places(frame: Frame) -> Tensor:
+    """Which entry of the template each position belongs to; its own number, where texts do not grow: [B, L]."""
+    return torch.arange(frame.x.shape[1]).expand(frame.x.shape) if frame.place is None else frame.place
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

@@ -66,6 +66,8 @@ def text_of(argument: str) -> str:
 
     if argument == "-":
         return sys.stdin.read()
-    if len(argument) < 500 and "\n" not in argument and Path(argument).is_file():
-        return read_text(Path(argument))
-    return argument
+    try:
+        is_file = Path(argument).is_file()
+    except (OSError, ValueError):  # longer than a file's name can be
+        is_file = False
+    return read_text(Path(argument)) if is_file else argument

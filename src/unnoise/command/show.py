@@ -91,7 +91,10 @@ class Ls:
         """Print the table of methods, then the models at hand."""
         from unnoise.method_table import SAMPLERS, method, methods
 
-        models = {str(path): json.loads((path / "config.json").read_text()).get("method", "?") for path in model_folders()}
+        models = {
+            path.name if bundled(path) else str(path): json.loads((path / "config.json").read_text()).get("method", "?")
+            for path in model_folders()
+        }
         if self.quiet:
             laws = {name: sampler.law for name, sampler in SAMPLERS.items()}
             print(json.dumps({"methods": methods(), "samplers": laws, "models": models}, ensure_ascii=False))

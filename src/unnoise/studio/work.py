@@ -1,12 +1,10 @@
 """What the studio does for a request: generators that read the fields, then work step by step and yield lines."""
 
-import re
 import secrets
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from functools import cache
 from itertools import chain as joined, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +13,7 @@ import torch
 
 from unnoise.data import Codec
 from unnoise.method_table import SAMPLERS
-from unnoise.model import GAP, MASK, Model, Step
+from unnoise.model import Model, Step
 from unnoise.plot import exponents
 from unnoise.process import Masked
 from unnoise.replay import write_replay
@@ -24,8 +22,8 @@ from unnoise.spelling import AROUND
 from unnoise.studio.desk import Line, Work
 from unnoise.studio.fields import SEED, STEPS, Fields, Refused
 from unnoise.studio.shelf import CALLS, Shelf, Shelved
+from unnoise.template import BLANKS, GAP, MASK
 
-BLANKS = re.compile(rf"((?:{re.escape(MASK)}|{re.escape(GAP)})+)")
 VARIANTS = 8
 GAPS = 32  # open gaps of a template
 PIECE = 240  # characters whose spelling is checked at once
@@ -94,11 +92,9 @@ class Run:
     def pieces(self) -> list[Piece]:
         """The result, with the raw text that was given in its place."""
         assert self.last is not None
-        runs = BLANKS.split(self.template) if self.template else ["", MASK * len(self.last.ids), ""]
-        given, marks = runs[::2], runs[1::2]
-        spans = fills(self.model, given, marks, self.last.ids)
-        new = [_piece(self.model.codec, self.last, span) for span in spans]
-        return [piece for piece in joined(*zip_longest(map(Piece, given), new)) if piece is not None and piece.text]
+        template = self.model.template(self.template or None, self.length)
+        new = [_piece(self.model.codec, self.last, positions) for positions in template.filled(self.last.places)]
+        return [piece for piece in joined(*zip_longest(map(Piece, template.pieces), new)) if piece is not None and piece.text]
 
     def text(self) -> str:
         """The result as one text."""
@@ -109,38 +105,10 @@ class Run:
         return {"calls": self.calls, "seconds": round(self.seconds, 3)}
 
 
-def fills(model: Model, given: list[str], marks: list[str], ids: list[int]) -> list[range]:
-    """Which positions of the final canvas each run of blanks has become."""
-    pieces = [model.codec.encode(text).tolist() for text in given]
-    masks = [run.count(MASK) for run in marks]
-    opens = [GAP in run for run in marks]
-
-    @cache
-    def sizes(i: int, at: int) -> tuple[int, ...] | None:
-        """How many tokens came into the runs from i on, if the text before them stands at `at`."""
-        stop = at + len(pieces[i])
-        if stop > len(ids) or (model.process.variable and ids[at:stop] != pieces[i]):
-            return None
-        if i == len(marks):
-            return () if stop == len(ids) else None
-        for size in range(masks[i], len(ids) - stop + 1) if opens[i] else (masks[i],):
-            rest = sizes(i + 1, stop + size)
-            if rest is not None:
-                return (size, *rest)
-        return None
-
-    spans, at = [], 0
-    for piece, size in zip(pieces, sizes(0, 0) or masks, strict=False):
-        at += len(piece)
-        spans.append(range(at, at + size))
-        at += size
-    return spans
-
-
-def _piece(codec: Codec, step: Step, span: range) -> Piece:
-    text = codec.decode([step.ids[i] for i in span])
+def _piece(codec: Codec, step: Step, positions: list[int]) -> Piece:
+    text = codec.decode([step.ids[i] for i in positions])
     whole = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # bytes that are no text
-    return Piece(whole, True, round(sum(step.confidences[i] for i in span) / max(1, len(span)), 3))
+    return Piece(whole, True, round(sum(step.confidences[i] for i in positions) / max(1, len(positions)), 3))
 
 
 def canvas(step: Step, known: set[int]) -> Line:
