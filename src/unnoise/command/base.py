@@ -21,18 +21,10 @@ Device = Annotated[str, arg(help="auto, cpu, cuda, …")]
 
 
 def model_folders() -> list[Path]:
-    """Bundled models, then those in runs/, oldest first."""
-    bundled = sorted(path.parent for path in MODELS.glob("*/config.json"))
+    """Bundled models, then those in runs/, oldest first; the last is the default."""
+    bundled = sorted((path.parent for path in MODELS.glob("*/config.json")), key=lambda path: (path.name == BUNDLED, path.name))
     runs = sorted(Path("runs").glob("*/config.json"), key=lambda path: path.stat().st_mtime)
     return [*bundled, *(path.parent for path in runs)]
-
-
-def newest_model() -> Path:
-    """The newest in runs/, else the bundled one."""
-    folders = model_folders()
-    return next(
-        (path for path in reversed(folders) if not bundled(path)), next(path for path in folders if path.name == BUNDLED)
-    )
 
 
 def bundled(folder: Path) -> bool:
@@ -44,7 +36,7 @@ def open_model(name: str | None, device: str) -> "Model":
     """The model that a person means: a folder, a bundled name, or the newest."""
     from unnoise.model import load
 
-    return load(newest_model() if name is None else name).to(device_named(device))
+    return load(model_folders()[-1] if name is None else name).to(device_named(device))
 
 
 def device_named(name: str) -> str:

@@ -70,7 +70,7 @@ class Eval:
         if self.quiet:
             print(json.dumps(found))
             return 0
-        texts = "sentences of at most" if model.process.variable else "windows of"
+        texts = "images of" if model.codec.grid else "sentences of at most" if model.process.variable else "windows of"
         print(
             f"{found['bits_per_char']:.4f} ± {found['stderr']:.4f} bits per {model.codec.unit} "
             f"({kind(model)}; {found['windows']} {texts} {model.length})"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.command.base import Device, ModelName, Quiet, bundled, device_named, model_folders, newest_model, open_model
+from unnoise.command.base import Device, ModelName, Quiet, bundled, device_named, model_folders, open_model
 
 if TYPE_CHECKING:
     from unnoise.model import Model
@@ -150,7 +150,7 @@ class Plot:
         if self.kind not in ("curve", "schedule", "loss", "chain", "quality"):
             raise ValueError(f"unknown picture {self.kind!r}: use one of curve, schedule, loss, chain, quality")
         if self.kind == "curve":
-            plot.plot_curve(Path(self.model) if self.model else newest_model(), out)
+            plot.plot_curve(Path(self.model) if self.model else model_folders()[-1], out)
         else:
             plot.check(out)
             model = open_model(self.model, "cpu")
