@@ -194,3 +194,25 @@ def test_a_sheet_of_colours(tmp_path: Path) -> None:
 def test_a_network_with_labels_saves_them() -> None:
     shape = Shape(inputs=6, outputs=5, length=16, width=16, heads=2, labels=3, grid=(4, 4))
     assert Transformer(shape).label is not None and Shape(**{**vars(shape), "grid": [4, 4]}) == shape
+
+
+def test_an_image_can_be_watched(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    nano().save("m")
+    assert Pixels((2, 2), 5).canvas([0, 4, 5, 5]) == ["  ", "██\n", "··", "··\n"]
+    assert Pixels((1, 1, 3), 5).canvas([0, 5, 4]) == [" ", "·", "█\n"]
+    line = "generate --model m --label 1 --num-samples 2 --steps 4 --watch --replay replay.html --out s.png"
+    assert main(shlex.split(line)) == 0
+    shown = capsys.readouterr().out
+    assert "········" in shown and "t = 0.50" in shown and "wrote s.png: 2 images" in shown
+    assert "an image from noise" in (tmp_path / "replay.html").read_text()
+    pytest.importorskip("matplotlib")
+    assert main(shlex.split("plot chain --model m --steps 4 --out chain.png")) == 0
+    assert (tmp_path / "chain.png").read_bytes()[:4] == b"\x89PNG"
+    assert main(shlex.split("generate --model m --length 3")) == 2
+
+
+def test_the_watched_image_is_the_first_drawn() -> None:
+    model, steps = nano(), []
+    drawn = model.draw(2, label=1, steps=5, seed=3, on_step=steps.append)
+    assert (model.codec.decode_image(steps[-1].ids) == drawn[0]).all() and steps[0].t == 1  # type: ignore[attr-defined]

@@ -30,7 +30,6 @@ from unnoise.sampler import Frame, Sampler, chain
 from unnoise.spelling import FILE as WORDS, Correction, Speller, Words
 from unnoise.template import GAP, MASK, Template
 
-BLANK = "·"  # how a mask is shown
 BUNDLED = Path(__file__).parent / "models"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 ROWS = 32  # sequences evaluated at once when scoring
@@ -252,14 +251,24 @@ class Model:
         blanks = self.process.blank(1, longest - given)[0].tolist()
         return self._write(Template.between(prefix, blanks, suffix, self.codec), n, longest, Writing(**how))
 
-    def draw(self, n: int = 1, given: np.ndarray | None = None, known: np.ndarray | None = None, **how: Any) -> np.ndarray:
-        """n images [n, H, W(, C)] uint8. given: an image of which the pixels `known` (bool, the same shape) are kept."""
+    def draw(
+        self,
+        n: int = 1,
+        given: np.ndarray | None = None,
+        known: np.ndarray | None = None,
+        on_step: Callable[[Step], None] | None = None,
+        **how: Any,
+    ) -> np.ndarray:
+        """n images [n, H, W(, C)] uint8. given: an image of which the pixels `known` (bool, the same shape) are kept.
+
+        on_step is told every canvas of the first image.
+        """
         if not isinstance(self.codec, Pixels):
             raise ValueError("this is a model of text: use generate")
         tokens = np.full(self.length, -1) if given is None else self.codec.encode_image(given)
         if known is not None:
             tokens = np.where(known.reshape(-1), tokens, -1)
-        *_, last = self._frames(Template([], [], tokens.tolist()), n, None, Writing(**how))
+        last = self._last(Template([], [], tokens.tolist()), n, None, Writing(**how), on_step)
         return np.stack([self.codec.decode_image(row) for row in last.x.cpu().numpy()])
 
     def _check_length(self, length: int) -> None:
@@ -315,17 +324,24 @@ class Model:
         on_step: Callable[[Step], None] | None = None,
     ) -> list[str]:
         """The texts at the end of a chain, with the raw text that was given put back in its place."""
+        last = self._last(template, n, length, how, on_step)
+        results = []
+        for row, places in zip(last.x.tolist(), _places(last).tolist(), strict=True):
+            filled = [self.codec.decode([row[i] for i in positions]) for positions in template.filled(places)]
+            results.append(template.woven(filled))
+        return results
+
+    def _last(
+        self, template: Template, n: int, length: int | None, how: Writing, on_step: Callable[[Step], None] | None
+    ) -> Frame:
+        """The end of a chain, whose canvases on_step is told."""
         last: Frame | None = None
         for frame in self._frames(template, n, length, how):
             if on_step:
                 on_step(self._step(frame, last))
             last = frame
         assert last is not None
-        results = []
-        for row, places in zip(last.x.tolist(), _places(last).tolist(), strict=True):
-            filled = [self.codec.decode([row[i] for i in positions]) for positions in template.filled(places)]
-            results.append(template.woven(filled))
-        return results
+        return last
 
     def _step(self, frame: Frame, before: Frame | None) -> Step:
         """The first text of a frame as it is shown."""
@@ -336,7 +352,7 @@ class Model:
         ids, confidences, new, places = (
             values[0][real].tolist() for values in (frame.x, frame.confidence, fresh, _places(frame).to(real.device))
         )
-        tokens = [BLANK if token >= self.codec.vocab else self.codec.show(token) for token in ids]
+        tokens = self.codec.canvas(ids)
         return Step(frame.t, "".join(tokens), confidences, tokens, new, ids, places)
 
     # ---- reading -----------------------------------------------------------------------------------------------------

@@ -9,12 +9,15 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
+from unnoise.data import Pixels
+from unnoise.data.codec import BLANK
 from unnoise.data.corpus import corpus
 from unnoise.denoiser import clean_at
 from unnoise.files import write_atomically
-from unnoise.model import BLANK, Model
+from unnoise.model import Model, Step
 from unnoise.process.base import Process, gather
 from unnoise.quality import Quality
 from unnoise.schedule import PerToken
@@ -172,9 +175,11 @@ def plot_loss(model: Model, path: Path, data: str) -> None:
 
 
 def plot_chain(model: Model, path: Path, steps: int, seed: int, moments: int = 6, columns: int = 64) -> None:
-    """A text as it emerges: some moments of one chain below each other, masks as pale dots."""
+    """A text as it emerges: some moments of one chain below each other, masks as pale dots; an image, side by side."""
     frames = list(model.chain(steps=steps, seed=seed))
     chosen = [frames[round(i * (len(frames) - 1) / (moments - 1))] for i in range(moments)]
+    if isinstance(model.codec, Pixels):
+        return _plot_images(model.codec, chosen, path)
     rows = max(-(-len(step.tokens) // columns) for step in chosen) + 1
     with picture(path, 8.0, 0.17 * rows * moments + 0.3) as axes:
         axes.axis("off")
@@ -187,6 +192,20 @@ def plot_chain(model: Model, path: Path, steps: int, seed: int, moments: int = 6
                 axes.text(
                     *at, shown_token(token) if token != " " else " ", fontsize=7, family="monospace", color=shade, va="top"
                 )
+
+
+def _plot_images(codec: Pixels, steps: Sequence[Step], path: Path) -> None:
+    """Moments of an image side by side, pixels that are not there yet in grey."""
+    with picture(path, 1.4 * len(steps), 1.7) as axes:
+        axes.axis("off")
+        for i, step in enumerate(steps):
+            there = np.array([state < codec.vocab for state in step.ids]).reshape(codec.shape)
+            drawn = codec.decode_image([min(state, codec.vocab - 1) for state in step.ids])
+            shown = np.where(there, drawn, np.uint8(128))
+            colour = shown if shown.ndim == 3 else np.repeat(shown[..., None], 3, -1)
+            axes.imshow(colour, extent=(1.1 * i, 1.1 * i + 1, 0, 1))
+            axes.text(1.1 * i + 0.5, 1.04, f"t = {step.t:.2f}", ha="center", fontsize=8)
+        axes.set(xlim=(0, 1.1 * len(steps)), ylim=(0, 1.2))
 
 
 def plot_quality(found: Sequence[Quality], path: Path, title: str) -> None:

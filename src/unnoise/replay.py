@@ -54,7 +54,7 @@ small{color:var(--dim)}
 const data=__DATA__,at=document.getElementById('at'),text=document.getElementById('text'),when=document.getElementById('when'),
 play=document.getElementById('play'),heat=document.getElementById('heat');let timer=null;at.max=data.length-1;
 function show(){const i=+at.value,f=data[i];text.replaceChildren(...f.x.map((token,k)=>{
-const s=document.createElement('span');s.textContent=token;const masked=token==='\\u00b7';
+const s=document.createElement('span');s.textContent=token;const masked=token[0]==='\\u00b7';
 s.className=(masked?'mask':'')+(f.n[k]?' fresh':'');
 if(heat.checked&&!masked&&f.c[k]>0){s.style.background=`rgba(230,120,30,${(0.45*(1-f.c[k])).toFixed(2)})`;
 s.title=`probability ${f.c[k]}`}return s}));when.textContent=`t = ${f.t.toFixed(2)}  (${i} of ${data.length-1})`}

@@ -10,14 +10,15 @@ from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
-from unnoise.model import BLANK, Step
+from unnoise.data.codec import BLANK
+from unnoise.model import Step
 
 
 def styled(step: Step) -> Text:
     """A canvas: masks dim, what has just come or changed in green."""
     text = Text()
     for token, fresh in zip(step.tokens, step.fresh, strict=True):
-        text.append(token, style=("green" if fresh else "dim") if token == BLANK else "bold green" if fresh else "")
+        text.append(token, style=("green" if fresh else "dim") if token.startswith(BLANK) else "bold green" if fresh else "")
     return text
 
 

@@ -40,7 +40,7 @@ class Template(NamedTuple):
     @staticmethod
     def between(prefix: str, blanks: list[int], suffix: str, codec: Codec) -> "Template":
         """One run of blanks between two texts."""
-        before, after = codec.encode(prefix).tolist(), codec.encode(suffix).tolist()
+        before, after = (codec.encode(text).tolist() if text else [] for text in (prefix, suffix))
         span = range(len(before), len(before) + len(blanks))
         return Template([prefix, suffix], [span], [*before, *blanks, *after])
 

@@ -78,17 +78,26 @@ class Generate(_Writing):
         from unnoise.screen import watch
 
         model = open_model(self.model, self.device)
-        if model.codec.grid:
-            return write_sheet(model.draw(self.num_samples, **self._how()), self.out, self.quiet)
         steps: list[Step] = []
         follow = steps.append if self.watch or self.replay else None
-        texts = model.generate(self.num_samples, self.length, on_step=follow, **self._how())
+        if model.codec.grid:
+            if self.length is not None:
+                raise ValueError("an image has the size that the model was trained with: leave --length out")
+            result: Any = model.draw(self.num_samples, on_step=follow, **self._how())
+        else:
+            result = model.generate(self.num_samples, self.length, on_step=follow, **self._how())
         if self.watch and not self.quiet:
             watch(steps)
         if self.replay:
-            write_replay(self.replay, steps, f"{model.method.name}: a text from noise, seed {self.seed}")
+            write_replay(
+                self.replay,
+                steps,
+                f"{model.method.name}: {'an image' if model.codec.grid else 'a text'} from noise, seed {self.seed}",
+            )
             print(f"wrote {self.replay}", file=sys.stderr)
-        return self._show(model, texts, seed=self.seed)
+        if model.codec.grid:
+            return write_sheet(result, self.out, self.quiet)
+        return self._show(model, result, seed=self.seed)
 
 
 @dataclass

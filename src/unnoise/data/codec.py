@@ -15,6 +15,7 @@ import numpy as np
 
 Tokens = np.ndarray
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
+BLANK = "·"  # how a mask is shown
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -43,6 +44,10 @@ class Codec(ABC):
     @abstractmethod
     def show(self, token: int) -> str:
         """One token as a person reads it in a chain."""
+
+    def canvas(self, states: Sequence[int]) -> list[str]:
+        """Each state of a canvas as a person reads it; masks begin with ·."""
+        return [self.show(state) if state < self.vocab else BLANK for state in states]
 
     def config(self) -> dict[str, Any]:
         """What `codec_from` needs to make this codec again."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from unnoise.data.codec import Codec, Tokens
+from unnoise.data.codec import BLANK, Codec, Tokens
 
 
 class Pixels(Codec):
@@ -42,6 +42,12 @@ class Pixels(Codec):
 
     def show(self, token: int) -> str:
         return " ░▒▓█"[round(4 * token / (self.levels - 1))]
+
+    def canvas(self, states: Sequence[int]) -> list[str]:
+        """As a picture of characters: a pixel is as wide as it is high, and each row ends its line."""
+        wide = 2 if self.channels == 1 else 1
+        shown = [(self.show(state) if state < self.vocab else BLANK) * wide for state in states]
+        return [pixel + "\n" * ((i + 1) % self.grid[1] == 0) for i, pixel in enumerate(shown)]
 
     def config(self) -> dict[str, Any]:
         return super().config() | {"shape": list(self.shape), "levels": self.levels}
