@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+import unnoise
 from unnoise.cli import main
+from unnoise.files import write_atomically
 
 ROOT = Path(__file__).parents[1]
 TEXT = "the cat sat on the mat and the dog sat on the log while the rat ran round the hat " * 120
@@ -145,6 +147,39 @@ def test_compare_trains_alike_and_goes_on(home: Path, capsys: pytest.CaptureFixt
     assert json.loads(alone)["bits_per_char"] == pytest.approx(results["ar"]["bits_per_char"])
 
 
+def test_compare_does_not_mix_runs_of_other_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "compare mdlm ar --data text.txt --out runs/mixed --size nano --length 16 --batch 2 --windows 2"
+    assert run(f"{line} --steps 2 --json", capsys)[0] == 0
+    code, _, err = run(f"{line} --steps 3", capsys)
+    assert code == 2 and "has steps 2, not 3: choose another --out" in err
+
+
+def test_a_file_comes_back_as_it_ended(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / "letter.txt").write_bytes(b"the cat sat\r\n\n\n")
+    assert run("correct letter.txt", capsys)[1] == "the cat sat\r\n\n\n"
+    assert run("correct 'the cat'", capsys)[1] == "the cat\n"
+
+
+def test_what_was_normalised_is_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run("score 'The cat, 3' --model wiki --samples 2", capsys)
+    assert code == 0 and "read in the model's alphabet as 'the cat three '" in out
+    assert json.loads(run("score 'The cat, 3' --model wiki --samples 2 --json", capsys)[1])["characters"] == 14
+    assert json.loads(run("score 'the cat' --model wiki --samples 2 --json", capsys)[1])["read"] is None
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version", capsys)[:2] == (0, f"unnoise {unnoise.__version__}\n")
+
+
+def test_nothing_is_left_behind_by_a_file_that_cannot_be_written(home: Path) -> None:
+    (home / "folder").mkdir(exist_ok=True)
+    with pytest.raises(ValueError, match="that is a folder"):
+        write_atomically(home / "folder", b"x")
+    with pytest.raises(TypeError):
+        write_atomically(home / "half.txt", "not bytes")  # type: ignore[arg-type]
+    assert not list(home.glob(".*.part"))
+
+
 COMMANDS = re.findall(r'subcommand\("(\w+)"\)', (ROOT / "src" / "unnoise" / "cli.py").read_text())
 
 
@@ -161,6 +196,8 @@ def test_filling_in_says_whether_it_is_a_heuristic(capsys: pytest.CaptureFixture
         assert code == 0 and ("heuristic" in err) != exact
         code, out, err = run(f"infill 'the [MASK] sat' --steps 3 --model runs/{model} --json", capsys)
         assert json.loads(out)["exact"] == exact and not err
+    for how in ("--temperature 0.5", "--sampler confidence"):
+        assert not json.loads(run(f"infill 'the [MASK] sat' --steps 3 {how} --json", capsys)[1])["exact"]
     code, out, _ = run("complete --prefix the --suffix hat --blanks 5 --steps 4 --num-samples 1 --json", capsys)
     assert len(json.loads(out)["texts"][0]) == 11
 
@@ -210,15 +247,43 @@ MISTAKES = {
     "correct hello --strength 2": "strength must lie in [0, 1]",
     "correct hello --model runs/ar": "masked or uniform noise",
     "inpaint": "this is a model of text: use infill",
-    "info --picture schedule.jpg": "a picture is a .png or a .svg file",
+    "info --picture schedule.jpg": "give a file that ends in .png or .svg",
+    "info --picture runs": "that is a folder, give a file",
     "generate --label 3": "trained without labels",
+    "generate --guidance 2": "guidance insists on a label",
+    "generate --label 1 --guidance nan": "guidance must lie between",
+    "generate --temperature 1e-300": "temperature must be 0, or lie between",
+    "generate --steps 99999999999999999999": "steps must be a whole number",
+    "generate --num-samples 1000000000": "at most 100000 samples",
+    "generate --seed -1": "a seed must lie between 0 and 2^63",
+    "generate --sampler left-to-right": "mdlm cannot write with left-to-right: use one of ancestral",
+    "generate --model runs/ar --sampler ancestral": "ar cannot write with ancestral: use one of left-to-right",
+    "generate --replay runs": "that is a folder, give a file",
+    "generate --replay page.png": "give a file that ends in .html",
+    "generate --out sheet.png": "--out is for models of images",
+    "train mdlm --data text.txt --steps 1 --out text.txt/x": "text.txt is not a folder",
+    "train mdlm --data text.txt --steps 1 --matrix-lr -1": "matrix_lr must be > 0",
+    "train mdlm --data text.txt --steps 1 --warmup 2": "warmup is a share of the run",
+    "train mdlm --data text.txt --steps 1 --eval-every 0": "eval_every must be ≥ 1",
+    "train mdlm --data text.txt --steps 9 --resume --length 9 --out runs/mdlm": "has length 16, not 9",
+    "train mdlm --data text.txt --steps 9 --resume --seed 9 --out runs/mdlm": "has seed 0, not 9",
+    "train mdlm --data '' --steps 1": "name a corpus",
+    "train mdlm --data text.txt --steps 1 --out ''": "--out needs a folder of its own",
+    "correct nowhere.txt": "there is no file nowhere.txt",
+    "correct ./runs": "./runs is a folder",
+    "eval --data text.txt --windows 0": "--windows must be ≥ 1",
+    "eval --data text.txt --samples -1": "--samples must be ≥ 1",
+    "compare mdlm ar --data text.txt --windows 0": "--windows must be ≥ 1",
+    "inpaint --images 0": "--images must be ≥ 1",
     "studio --model nowhere": "holds no model",
     "complete --prefix a --blanks 3 --length 9": "either --length or --blanks",
     "plot nothing": "unknown picture 'nothing'",
     "plot quality --judge runs/mdlm": "a judge needs an exact likelihood, as ar has; mdlm has a bound",
     "plot quality --judge nobody": "there is no model in nobody",
     "plot quality --judge runs/ar --samplers magic": "unknown sampler 'magic'",
-    "plot chain --out chain.jpg": "a picture is a .png or a .svg file",
+    "plot chain --out chain.jpg": "give a file that ends in .png or .svg",
+    "plot chain --out text.txt/chain.png": "text.txt is not a folder",
+    "plot quality --judge runs/ar --samplers --calls 2": "at least one sampler",
     "compare mdlm --data text.txt": "name at least two methods",
     "compare mdlm mdlm --data text.txt": "each once",
     "compare mdlm mdml --data text.txt": "unknown method 'mdml'",

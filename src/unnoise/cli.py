@@ -35,6 +35,11 @@ Command = Annotated[
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse and run; returns the exit code."""
+    if (sys.argv[1:] if arguments is None else arguments) == ["--version"]:
+        from unnoise import __version__
+
+        print(f"unnoise {__version__}")
+        return 0
     command = tyro.cli(
         Command,  # pyright: ignore[reportArgumentType]
         prog="unnoise",
@@ -49,6 +54,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     except BrokenPipeError:
         return 0
+    except OSError as error:
+        print(f"unnoise: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("unnoise: stopped", file=sys.stderr)
         return 130

@@ -3,7 +3,7 @@
 import json
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -11,8 +11,12 @@ from rich.table import Table
 from unnoise.command.measure import kind, over
 from unnoise.command.train import Train
 from unnoise.data.corpus import corpus
+from unnoise.files import check_folder
 from unnoise.method_table import method as method_named
+from unnoise.model import Model
+from unnoise.network.transformer import SIZES
 from unnoise.plot import can_draw, plot_comparison
+from unnoise.trainer import STATE, Report, read_state
 from unnoise.training_command import train_run
 
 if TYPE_CHECKING:
@@ -26,8 +30,10 @@ def compare(command: "Compare") -> int:
     for name in command.methods:
         method_named(name)
     source = corpus(command.data)
+    check_folder(command.out)
+    _check_runs(command)
     shared = {name: value for name, value in vars(command).items() if name not in ("methods", "out", "windows", "samples")}
-    rows = []
+    rows: list[tuple[Model, Report, dict[str, Any]]] = []
     for name in command.methods:
         if not command.quiet:
             print(f"--- {name}", file=sys.stderr, flush=True)
@@ -59,3 +65,20 @@ def compare(command: "Compare") -> int:
     if can_draw():
         print(f"the curves are in {picture}")
     return 0
+
+
+def _check_runs(command: "Compare") -> None:
+    """ValueError if a run that is there already was told something else: then the table would not compare like with like."""
+    minutes = 3.0 if command.steps is None and command.minutes is None else command.minutes
+    for name in command.methods:
+        folder = command.out / name
+        if not (folder / STATE).exists():
+            continue
+        model, had = Model.load(folder), read_state(folder / STATE)[0]["options"]
+        width, depth, heads, _ = SIZES.get(command.size, SIZES["tiny"])
+        wanted = {"steps": command.steps, "minutes": minutes, "batch": command.batch, "seed": command.seed}
+        wanted |= {"length": model.codec.length or command.length, "width": width, "depth": depth, "heads": heads}
+        has = had | {"length": model.length} | {key: getattr(model.shape, key) for key in ("width", "depth", "heads")}
+        for key, value in wanted.items():
+            if has[key] != value:
+                raise ValueError(f"the run in {folder} has {key} {has[key]}, not {value}: choose another --out")

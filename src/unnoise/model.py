@@ -4,9 +4,11 @@ A saved model is a folder: `config.json` (method, sizes, codec), `model.safetens
 in it is unpickled.
 """
 
+import itertools
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +22,7 @@ from unnoise.data import Codec, Pixels, codec as make_codec, codec_from
 from unnoise.data.texts import PAD
 from unnoise.denoiser import clean_at
 from unnoise.files import write_atomically
-from unnoise.method_table import Method, method as method_named, named_sampler
+from unnoise.method_table import SAMPLERS, Method, method as method_named, named_sampler
 from unnoise.network.transformer import SIZES, Shape, Transformer
 from unnoise.objective import Objective
 from unnoise.process import Masked
@@ -32,6 +34,8 @@ from unnoise.template import GAP, MASK, Template
 
 BUNDLED = Path(__file__).parent / "models"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+TEXTS = 100_000  # written at once, at most
+STRONGEST = 100  # guidance
 ROWS = 32  # sequences evaluated at once when scoring
 
 
@@ -61,12 +65,27 @@ class Writing:
     label: int | None = None
     guidance: float = 1.0
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"a seed must lie between 0 and 2^63, found {self.seed}")
+        if not abs(self.guidance) <= STRONGEST:
+            raise ValueError(f"guidance must lie between -{STRONGEST} and {STRONGEST}, found {self.guidance}")
+        if self.guidance != 1 and self.label is None:
+            raise ValueError("guidance insists on a label: give one")
+
+    @property
+    def keeps_law(self) -> bool:
+        """Whether the distribution that is drawn from is the network's own, and the sampler keeps it."""
+        plain = self.temperature == self.top_p == self.guidance == 1
+        return plain and (self.sampler is None or SAMPLERS[self.sampler].law.startswith("keeps"))
+
 
 @dataclass(frozen=True)
 class Score:
     """−log p(text), or a bound on it: nats in all, bits per character, the standard error of that figure.
 
-    exact: whether it is −log p itself. windows: into how many pieces of the model's length the text was cut.
+    exact: whether it is −log p itself. windows: into how many pieces of the model's length the text was cut. read: the text as
+    it was read, if the model's alphabet made another one of it (that one's characters are counted).
     """
 
     nats: float
@@ -75,6 +94,7 @@ class Score:
     exact: bool
     windows: int = 1
     characters: int = 0
+    read: str | None = None
 
 
 class Model:
@@ -292,15 +312,36 @@ class Model:
             raise ValueError(f"this model reads texts of at most {self.length} tokens, found {tokens}")
         return template
 
+    @cached_property
+    def samplers(self) -> list[str]:
+        """The names of the samplers that can serve this model; tried, not guessed: each takes its first step."""
+        return [name for name in SAMPLERS if self._writes_with(name)]
+
+    def _writes_with(self, name: str) -> bool:
+        length = self.length if self.codec.grid else 1
+        given = self.process.blank(1, length)
+        try:
+            steps = chain(self.process, self.denoiser, batch=1, length=length, sampler=named_sampler(name, 1), given=given)  # pyright: ignore[reportArgumentType]
+            return len(list(itertools.islice(steps, 2))) == 2
+        except ValueError:
+            return False
+
     def _sampler(self, how: Writing) -> Sampler:
         if how.sampler is not None:
-            return named_sampler(how.sampler, how.steps, how.temperature, how.top_p)
+            made = named_sampler(how.sampler, how.steps, how.temperature, how.top_p)
+            if how.sampler not in self.samplers:
+                raise ValueError(f"{self.method.name} cannot write with {how.sampler}: use one of {', '.join(self.samplers)}")
+            return made
         own = self.method.sampler(how.steps)
         return type(own)(**{**vars(own), "temperature": how.temperature, "top_p": how.top_p})
 
     def _frames(self, template: Template, n: int, length: int | None, how: Writing) -> Iterator[Frame]:
         if n < 1:
             raise ValueError(f"the number of samples must be ≥ 1, found {n}")
+        if n > TEXTS:
+            raise ValueError(f"at most {TEXTS} samples can be drawn at once, found {n}")
+        if how.label is not None and how.label >= self.shape.labels > 0:
+            raise ValueError(f"labels go from 0 to {self.shape.labels - 1}, found {how.label}")
         given = torch.tensor([template.given]).expand(n, -1).contiguous()
         sampler = self._sampler(how)
         self.network.eval()
@@ -381,7 +422,7 @@ class Model:
         strength: 0 changes nothing, 1 takes the likeliest reading always.
         """
         if self.words is None:
-            raise ValueError("this model has no list of words (it was not trained on a corpus), so it cannot correct spelling")
+            raise ValueError(f"this model has no list of words ({WORDS}) beside it, so it cannot correct spelling")
         return Speller(self, self.words).correct(text, strength, keep)
 
     # ---- measuring ---------------------------------------------------------------------------------------------------
@@ -392,10 +433,10 @@ class Model:
         if samples < 2 and not self.method.exact:
             raise ValueError(f"an error bar needs at least 2 samples, found {samples}")
         pieces: dict[int, list[np.ndarray]] = {}
-        characters = 0
+        read = []
         for one in texts:
             tokens = self.codec.encode(one)
-            characters += len(one)
+            read.append(self.codec.decode(tokens))
             for start in range(0, len(tokens), self.length):
                 piece = tokens[start : start + self.length]
                 pieces.setdefault(len(piece), []).append(piece)
@@ -406,10 +447,16 @@ class Model:
             x = torch.from_numpy(np.stack(group)).to(self.device)
             draws += self.nats(x, len(draws), seed + length).sum(1)
         spread = float(draws.std() / len(draws) ** 0.5) if len(draws) > 1 else 0.0
+        characters = sum(map(len, read))
         bits = characters * np.log(2)
-        count = sum(map(len, pieces.values()))
         return Score(
-            float(draws.mean()), float(draws.mean() / bits), float(spread / bits), self.method.exact, count, characters
+            float(draws.mean()),
+            float(draws.mean() / bits),
+            float(spread / bits),
+            self.method.exact,
+            windows=sum(map(len, pieces.values())),
+            characters=characters,
+            read=None if read == texts else "\n".join(read),
         )
 
     @torch.no_grad()

@@ -16,7 +16,7 @@ from unnoise.data import Pixels
 from unnoise.data.codec import BLANK
 from unnoise.data.corpus import corpus
 from unnoise.denoiser import clean_at
-from unnoise.files import write_atomically
+from unnoise.files import check_writable, write_atomically
 from unnoise.model import Model, Step
 from unnoise.process.base import Process, gather
 from unnoise.quality import Quality
@@ -45,8 +45,7 @@ def check(path: Path) -> None:
     """ValueError if no picture could be written there, before any work is done for it."""
     if not can_draw():
         raise ValueError("pictures need matplotlib: pip install 'unnoise[plot]'")
-    if path.suffix not in (".png", ".svg"):
-        raise ValueError(f"a picture is a .png or a .svg file, found {path}")
+    check_writable(path, (".png", ".svg"))
 
 
 @contextmanager

@@ -57,18 +57,20 @@ class Options:
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.minutes is None):
             raise ValueError("give either steps or minutes, and not both")
-        if self.steps is not None and self.steps < 1:
-            raise ValueError(f"steps must be ≥ 1, found {self.steps}")
-        if self.minutes is not None and not self.minutes > 0:
-            raise ValueError(f"minutes must be > 0, found {self.minutes}")
-        for name in ("batch", "accumulate", "eval_windows"):
-            if vars(self)[name] < 1:
-                raise ValueError(f"{name} must be ≥ 1, found {vars(self)[name]}")
-        for name in ("eval_every", "save_every"):
-            if vars(self)[name] is not None and vars(self)[name] < 1:
-                raise ValueError(f"{name} must be ≥ 1, found {vars(self)[name]}")
-        if not 0 <= self.ema < 1:
-            raise ValueError(f"ema must lie in [0, 1), found {self.ema}")
+        at_least_one = ("steps", "batch", "accumulate", "eval_every", "eval_windows", "save_every")
+        positive = ("minutes", "matrix_lr", "other_lr", "clip")
+        checks = (
+            (at_least_one, lambda value: value >= 1, "must be ≥ 1"),
+            (positive, lambda value: 0 < value < math.inf, "must be > 0"),
+            (("warmup", "cooldown"), lambda value: 0 <= value <= 1, "is a share of the run, 0 to 1"),
+            (("ema",), lambda value: 0 <= value < 1, "must lie in [0, 1)"),
+            (("seed",), lambda value: 0 <= value < 2**63, "must lie between 0 and 2^63"),
+        )
+        for names, right, words in checks:
+            for name in names:
+                value = vars(self)[name]
+                if value is not None and not right(value):
+                    raise ValueError(f"{name} {words}, found {value}")
 
     def progress(self, step: int, seconds: float) -> float:
         """How much of the run is done, 0 to 1."""
@@ -242,7 +244,7 @@ class Run:
         """Go on from the state in `out`, if there is one."""
         if self.out is None or not (self.out / STATE).exists():
             return False
-        about, tensors = _read_state(self.out / STATE)
+        about, tensors = read_state(self.out / STATE)
         if about["method"] != self.model.method.name:
             raise ValueError(f"{self.out} holds a run of {about['method']}, not of {self.model.method.name}")
         try:
@@ -346,7 +348,8 @@ def _texts(source: Source | Tensor, model: Model) -> tuple[Texts, Texts]:
     return train_texts, valid_texts
 
 
-def _read_state(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read_state(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A checkpoint: what it says of the run, and its tensors."""
     try:
         with safe_open(path, "pt") as file:
             about = json.loads((file.metadata() or {})["unnoise"])

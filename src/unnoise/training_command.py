@@ -1,21 +1,24 @@
 """`unnoise train`: from options to a run, with Ctrl-C that loses nothing."""
 
 import json
+import shlex
 import signal
 import sys
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from unnoise.command.base import device_named
 from unnoise.data.corpus import corpus
+from unnoise.files import check_folder
 from unnoise.method_table import method as method_named
 from unnoise.model import CONFIG, Model
+from unnoise.network.transformer import SIZES
 from unnoise.plot import can_draw, plot_curve
 from unnoise.screen import Bar
-from unnoise.trainer import STATE, NotANumber, Options, Report, Run
+from unnoise.trainer import STATE, NotANumber, Options, Report, Run, read_state
 
 if TYPE_CHECKING:
     from unnoise.command.train import Train
@@ -50,9 +53,12 @@ def prepare(command: "Train") -> Run:
     method = method_named(command.method)
     if command.loss not in ("quick", "paper"):
         raise ValueError(f"--loss must be quick or paper, found {command.loss!r}")
-    out = command.out or Path("runs") / f"{command.method}-{Path(command.data).name.split('.')[0]}"
+    out = Path("runs") / f"{command.method}-{Path(command.data).name.split('.')[0]}" if command.out is None else command.out
+    if out == Path():
+        raise ValueError("--out needs a folder of its own, found the one you are in")
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file: give a folder")
+    check_folder(out)
     if (out / STATE).exists() and not command.resume:
         raise ValueError(f"{out} holds a run already: add --resume to go on with it, or choose another --out")
     minutes = 3.0 if command.steps is None and command.minutes is None else command.minutes
@@ -68,7 +74,7 @@ def prepare(command: "Train") -> Run:
         cooldown=command.cooldown,
         clip=command.clip,
         ema=command.ema,
-        eval_every=command.eval_every or (max(1, command.steps // 10) if command.steps else 250),
+        eval_every=_evaluations(command) if command.eval_every is None else command.eval_every,
         eval_windows=command.eval_windows,
         save_every=command.save_every,
         compile=command.compile,
@@ -78,6 +84,7 @@ def prepare(command: "Train") -> Run:
         model = Model.load(out)
         if model.method.name != command.method:
             raise ValueError(f"{out} holds a run of {model.method.name}, not of {command.method}")
+        _check_settings(command, model, out)
     else:
         codec = source.codec(command.codec, ends=not method.process(1).variable)
         model = Model.build(
@@ -97,6 +104,26 @@ def prepare(command: "Train") -> Run:
     if command.resume and run.resume() and not command.quiet:
         print(f"going on from step {run.done}", file=sys.stderr)
     return run
+
+
+def _evaluations(command: "Train") -> int:
+    return max(1, command.steps // 10) if command.steps else 250
+
+
+def _check_settings(command: "Train", model: Model, out: Path) -> None:
+    """ValueError if what was asked for, other than by default, is not what the run in `out` has."""
+    sized = dict(zip(("width", "depth", "heads"), SIZES.get(command.size, ()), strict=False))
+    default = {field.name: field.default for field in fields(command)}
+    wanted = {name: value for name, value in sized.items() if command.size != default["size"]}
+    wanted |= {name: getattr(command, name) for name in ("length", "width", "depth", "heads")}
+    has = {"length": model.length} | {name: getattr(model.shape, name) for name in ("width", "depth", "heads")}
+    seed = read_state(out / STATE)[0]["options"]["seed"] if (out / STATE).exists() else command.seed
+    for name, value in (wanted | {"seed": command.seed}).items():
+        there = (has | {"seed": seed})[name]
+        if value not in (default[name], there):
+            raise ValueError(
+                f"the run in {out} has {name} {there}, not {value}: go on with the same options, or choose another --out"
+            )
 
 
 def train_run(command: "Train") -> tuple[Run, Report]:
@@ -139,4 +166,4 @@ def _tell(run: Run, report: Report) -> None:
         f"bits per {run.model.codec.unit} "
         f"({kind}, held-out), {report.steps} steps, {report.tokens:,} tokens, {report.seconds:.0f} s"
     )
-    print(f"saved in {run.out}; try: unnoise generate --model {run.out} --watch")
+    print(f"saved in {run.out}; try: unnoise generate --model {shlex.quote(str(run.out))} --watch")

@@ -3,6 +3,7 @@
 torch is imported inside the functions, so that `unnoise --help` answers at once.
 """
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -58,8 +59,21 @@ def text_of(argument: str) -> str:
 
     if argument == "-":
         return sys.stdin.read()
+    path = Path(argument)
     try:
-        is_file = Path(argument).is_file()
-    except (OSError, ValueError):  # longer than a file's name can be
-        is_file = False
-    return read_text(Path(argument)) if is_file else argument
+        if path.is_file():
+            return read_text(path)
+        if path.is_dir() and (os.sep in argument or argument in (".", "..")):
+            raise ValueError(f"{argument} is a folder: give a text, a file, or - for standard input")
+    except OSError:  # longer than a file's name can be
+        return argument
+    if " " not in argument and (path.suffix in (".txt", ".md", ".gz") or argument.startswith(("/", "./", "../", "~/"))):
+        raise ValueError(f"there is no file {argument}; a text can be given in quotes, a file by its path")
+    return argument
+
+
+def at_least_one(**counts: int | None) -> None:
+    """ValueError naming the first count that is given and below 1."""
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be ≥ 1, found {count}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.command.base import Device, ModelName, Quiet, open_model, text_of
+from unnoise.command.base import Device, ModelName, Quiet, at_least_one, open_model, text_of
 
 if TYPE_CHECKING:
     from unnoise.data.source import Source
@@ -40,6 +40,8 @@ class Score:
             f"{score.bits_per_char:.4f} bits per {model.codec.unit} ({kind(model)}, ± {score.stderr:.4f}), "
             f"{score.nats:.1f} nats in all"
         )
+        if score.read is not None:
+            print(f"read in the model's alphabet as {score.read[:200]!r}{'…' if len(score.read) > 200 else ''}")
         if score.windows > 1:
             print(f"longer than the model's {model.length} tokens: scored in {score.windows} windows, each by itself")
         return 0
@@ -65,6 +67,7 @@ class Eval:
         """Evaluate and print."""
         from unnoise.data.corpus import corpus
 
+        at_least_one(windows=self.windows, samples=self.samples)
         model = open_model(self.model, self.device)
         found = over(model, corpus(self.data), self.split, self.windows, self.samples, self.seed)
         if self.quiet:
@@ -106,6 +109,7 @@ class Compare:
         """Train each, measure each, and print the table."""
         from unnoise.comparison import compare
 
+        at_least_one(windows=self.windows, samples=self.samples)
         return compare(self)
 
 

@@ -30,7 +30,7 @@ class Info:
     def run(self) -> int:
         """Print the configuration."""
         model = open_model(self.model, "cpu")
-        if self.picture:
+        if self.picture is not None:
             from unnoise.plot import plot_schedule
 
             plot_schedule(model, self.picture)
@@ -169,9 +169,14 @@ class Plot:
     def _quality(self, model: "Model", out: Path) -> list[dict[str, Any]]:
         """Measure, with a line for each point as it comes, and draw."""
         from unnoise.data.corpus import corpus
+        from unnoise.method_table import named_sampler
         from unnoise.plot import plot_quality
         from unnoise.quality import Quality, judge, qualities, weigh
 
+        if not self.samplers or not self.calls:
+            raise ValueError("name at least one sampler and one number of calls")
+        for name in self.samplers:
+            named_sampler(name, min(self.calls))
         by = judge(self.judge)
         real = None
         if self.data is not None:

@@ -18,7 +18,10 @@ class Train:
 
     method: Annotated[Positional[str], arg(metavar="METHOD", help="A name from `unnoise ls`.")]
     data: Annotated[
-        str, arg(help="sotu, text8, enwik8, digits, a text file, a folder with train, valid and test, or images in .npz.")
+        str,
+        arg(
+            help="sotu, text8, enwik8, digits, a text file, a folder (train, valid and test, or text files), or images in .npz."
+        ),
     ] = "sotu"
     out: Annotated[Path | None, arg(help="Folder to write; default: runs/METHOD-DATA.")] = None
     steps: Annotated[int | None, arg(help="Train for so many steps …")] = None

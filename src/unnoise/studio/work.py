@@ -49,7 +49,7 @@ def writing(shelved: Shelved, fields: Fields) -> dict[str, Any]:
     """How to write, as `Model.chain` takes it; an empty sampler is the method's own."""
     return {
         "steps": fields.whole("steps", 1, STEPS, 128),
-        "sampler": fields.choice("sampler", ["", *shelved.samplers], "") or None,
+        "sampler": fields.choice("sampler", ["", *shelved.model.samplers], "") or None,
         "temperature": fields.number("temperature", 0, 2, 1),
         "top_p": fields.number("top_p", 0.01, 1, 1),
         "seed": fields.whole("seed", 0, SEED, 0),
@@ -242,7 +242,7 @@ def schedule(shelf: Shelf, fields: Fields) -> Work:
 def compare(shelf: Shelf, fields: Fields) -> Work:
     """The same task and seed for several samplers, one after another."""
     shelved = opened(shelf, fields)
-    names = fields.choices("samplers", shelved.samplers)
+    names = fields.choices("samplers", shelved.model.samplers)
     template = fields.text("template", "")
     length = fields.whole("length", 1, shelved.model.length, shelved.model.length)
     how = writing(shelved, fields)
