@@ -76,7 +76,7 @@ MISTAKES = {
     "given of the wrong type": (lambda: draw(given=X.float()), r"found torch.float32 \[2, 3\]"),
     "given out of range": (lambda: draw(given=X + 4), r"tokens 0…3, or -1 where free, found 4 to 4"),
     "given below -1": (lambda: draw(given=X - 2), r"or -1 where free, found -2"),
-    "no steps": (lambda: Ancestral(0), r"steps must be a whole number ≥ 1, found 0"),
+    "no steps": (lambda: Ancestral(0), r"steps must be a whole number ≥ 1 .*, found 0"),
     "negative steps": (lambda: EulerLeaping(-3), r"found -3"),
     "half a step": (lambda: TweedieLeaping(2.5), r"found 2.5"),  # pyright: ignore[reportArgumentType]
     "a step that is no number": (lambda: Elbo(MASKED, steps=True), r"whole number of steps"),
@@ -117,7 +117,7 @@ MISTAKES = {
         lambda: draw(denoiser=score, sampler=EulerLeaping(3, temperature=0.5)),
         r"temperature and top_p shape a mean",
     ),
-    "negative temperature": (lambda: Ancestral(4, temperature=-1.0), r"temperature must be ≥ 0, found -1"),
+    "negative temperature": (lambda: Ancestral(4, temperature=-1.0), r"temperature must be 0, or lie between .*, found -1"),
     "top-p of zero": (lambda: Ancestral(4, top_p=0.0), r"top_p must lie in \(0, 1\], found 0"),
     "a bare tensor": (lambda: draw(denoiser=lambda x_t, t, where=None: torch.zeros(2, 3, 4)), r"found Tensor"),
     "too narrow a prediction": (

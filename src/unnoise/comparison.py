@@ -78,7 +78,7 @@ def _check_runs(command: "Compare") -> None:
         width, depth, heads, _ = SIZES.get(command.size, SIZES["tiny"])
         wanted = {"steps": command.steps, "minutes": minutes, "batch": command.batch, "seed": command.seed}
         wanted |= {"length": model.codec.length or command.length, "width": width, "depth": depth, "heads": heads}
-        has = had | {"length": model.length} | {key: getattr(model.shape, key) for key in ("width", "depth", "heads")}
+        has = had | {"length": model.length} | {key: vars(model.shape)[key] for key in ("width", "depth", "heads")}
         for key, value in wanted.items():
             if has[key] != value:
                 raise ValueError(f"the run in {folder} has {key} {has[key]}, not {value}: choose another --out")

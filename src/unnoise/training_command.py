@@ -115,8 +115,8 @@ def _check_settings(command: "Train", model: Model, out: Path) -> None:
     sized = dict(zip(("width", "depth", "heads"), SIZES.get(command.size, ()), strict=False))
     default = {field.name: field.default for field in fields(command)}
     wanted = {name: value for name, value in sized.items() if command.size != default["size"]}
-    wanted |= {name: getattr(command, name) for name in ("length", "width", "depth", "heads")}
-    has = {"length": model.length} | {name: getattr(model.shape, name) for name in ("width", "depth", "heads")}
+    wanted |= {name: vars(command)[name] for name in ("length", "width", "depth", "heads")}
+    has = {"length": model.length} | {name: vars(model.shape)[name] for name in ("width", "depth", "heads")}
     seed = read_state(out / STATE)[0]["options"]["seed"] if (out / STATE).exists() else command.seed
     for name, value in (wanted | {"seed": command.seed}).items():
         there = (has | {"seed": seed})[name]
