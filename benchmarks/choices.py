@@ -1,4 +1,4 @@
-"""What each choice is worth: mdlm on text8 at equal steps, one thing changed at a time.
+"""What each choice is worth: mdlm on text8 at equal characters, one thing changed at a time.
 
     python benchmarks/choices.py path/to/text8 --steps 250
 
@@ -45,6 +45,7 @@ class Complementary(Objective):
         return torch.cat(both)
 
 
+BATCH = 8
 CHOICES: dict[str, tuple[dict[str, Any], dict[str, Any], Callable[[Process], Objective] | None]] = {
     "as shipped (tiny)": ({}, {}, None),
     "no curriculum: every mask rate from the start": ({}, {}, CrossEntropy),
@@ -56,6 +57,8 @@ CHOICES: dict[str, tuple[dict[str, Any], dict[str, Any], Callable[[Process], Obj
     "attention in every block": ({"every": 1}, {}, None),
     "4 layers, attention in each": ({"every": 1, "depth": 4}, {}, None),
     "width 192": ({"width": 192}, {}, None),
+    "batch 4, twice the steps": ({}, {"batch": 4}, None),
+    "batch 16, half the steps": ({}, {"batch": 16}, None),
     "Adam for everything (lr 0.003)": ({}, {"matrix_lr": 0.0}, None),
     "matrix learning rate × 1.5": ({}, {"matrix_lr": 0.03}, None),
 }
@@ -68,6 +71,7 @@ def trial(
     base = Model.build("mdlm", Text8(), length=256)
     torch.manual_seed(0)
     model = Model(base.method, base.codec, dataclasses.replace(base.shape, **shape))
+    steps = steps * BATCH // options.get("batch", BATCH)  # equal characters
     chosen = Options(steps=steps, eval_windows=512, **options)
     run = Run(model, source, chosen, objective=objective(model.process) if objective else None)
     if options.get("matrix_lr") == 0.0:  # all weights in the Adam group
@@ -85,11 +89,14 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("data")
     parser.add_argument("--steps", type=int, default=250)
+    parser.add_argument("--only", default="", help="the choices whose names hold this")
     arguments = parser.parse_args()
     text = corpus(arguments.data)
     print(f"{arguments.steps} steps of 8 × 256 characters; shape is {Shape.__name__}(…) of the size tiny unless named")
     first = None
     for name, (changed_shape, changed_options, objective) in CHOICES.items():
+        if arguments.only not in name:
+            continue
         bits, error, seconds = trial(text, arguments.steps, changed_shape, changed_options, objective)
         first = first or seconds
         print(f"{name:48s} {bits:.3f} ± {error:.3f} bits, time × {seconds / first:.2f}", flush=True)
