@@ -220,7 +220,9 @@ def plot_quality(found: Sequence[Quality], path: Path, title: str) -> None:
             calls = [point.calls for point in points]
             above.plot(calls, [point.perplexity for point in points], label=name, **style(i))
             below.plot(calls, [point.entropy for point in points], **style(i))
+        calls = sorted({point.calls for points in by_sampler.values() for point in points})
         above.set_xscale("log", base=2)
+        above.set_xticks(calls, [str(number) for number in calls])
         above.set(ylabel="the judge's perplexity\na character", title=title)
         below.set(xlabel="network calls", ylabel="entropy of the\ncharacters, bits")
-        above.legend(frameon=False)
+        above.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
