@@ -59,7 +59,7 @@ CHOICES: dict[str, tuple[dict[str, Any], dict[str, Any], Callable[[Process], Obj
     "width 192": ({"width": 192}, {}, None),
     "batch 4, twice the steps": ({}, {"batch": 4}, None),
     "batch 16, half the steps": ({}, {"batch": 16}, None),
-    "Adam for everything (lr 0.003)": ({}, {"matrix_lr": 0.0}, None),
+    "Adam for everything (lr 0.003)": ({}, {"adam": True}, None),
     "matrix learning rate × 1.5": ({}, {"matrix_lr": 0.03}, None),
 }
 
@@ -72,9 +72,10 @@ def trial(
     torch.manual_seed(0)
     model = Model(base.method, base.codec, dataclasses.replace(base.shape, **shape))
     steps = steps * BATCH // options.get("batch", BATCH)  # equal characters
+    adam = options.pop("adam", False)
     chosen = Options(steps=steps, eval_windows=512, **options)
     run = Run(model, source, chosen, objective=objective(model.process) if objective else None)
-    if options.get("matrix_lr") == 0.0:  # all weights in the Adam group
+    if adam:  # all weights in the Adam group
         for group in run.optimizer.param_groups:
             group["orthogonal"], group["lr"] = False, chosen.other_lr
     start = time.monotonic()

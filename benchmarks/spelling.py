@@ -9,6 +9,7 @@ distance 1. `--part` takes every fifth passage ("tune") or the other four ("repo
 """
 
 import argparse
+import math
 import re
 from collections.abc import Callable
 from dataclasses import asdict
@@ -105,7 +106,7 @@ def examples(speller: Speller, passages: list[Passage]) -> list[tuple[list[dict[
     """For each word in doubt what speaks for its readings, and which of them is right; those without a right one left out."""
     found = []
     for text, mistakes in passages:
-        for readings in speller.weigh(text):
+        for readings in speller.weigh(text, wary=math.inf):
             start, stop = readings[0].start, readings[0].stop
             touched = [mistake for mistake in mistakes if mistake[0] < stop and mistake[1] > start]
             right = 0

@@ -147,11 +147,14 @@ def test_compare_trains_alike_and_goes_on(home: Path, capsys: pytest.CaptureFixt
     assert json.loads(alone)["bits_per_char"] == pytest.approx(results["ar"]["bits_per_char"])
 
 
-def test_compare_does_not_mix_runs_of_other_settings(capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_does_not_mix_runs_of_other_settings(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = "compare mdlm ar --data text.txt --out runs/mixed --size nano --length 16 --batch 2 --windows 2"
     assert run(f"{line} --steps 2 --json", capsys)[0] == 0
     code, _, err = run(f"{line} --steps 3", capsys)
-    assert code == 2 and "has steps 2, not 3: choose another --out" in err
+    assert code == 2 and "has steps 2, not 3: go on with the same options" in err
+    (home / "other.txt").write_text(TEXT.replace("cat", "cow"))
+    code, _, err = run(f"{line.replace('text.txt', 'other.txt')} --steps 2", capsys)
+    assert code == 2 and "read other data" in err
 
 
 def test_a_file_comes_back_as_it_ended(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,6 +201,9 @@ def test_filling_in_says_whether_it_is_a_heuristic(capsys: pytest.CaptureFixture
         assert json.loads(out)["exact"] == exact and not err
     for how in ("--temperature 0.5", "--sampler confidence"):
         assert not json.loads(run(f"infill 'the [MASK] sat' --steps 3 {how} --json", capsys)[1])["exact"]
+    for suffix, exact in (("", True), ("hat", False)):  # left to right, what comes after is not known
+        line = f"complete --prefix the --suffix '{suffix}' --length 9 --model runs/ar --json"
+        assert json.loads(run(line, capsys)[1])["exact"] == exact
     code, out, _ = run("complete --prefix the --suffix hat --blanks 5 --steps 4 --num-samples 1 --json", capsys)
     assert len(json.loads(out)["texts"][0]) == 11
 
@@ -271,9 +277,9 @@ MISTAKES = {
     "train mdlm --data text.txt --steps 1 --out ''": "--out needs a folder of its own",
     "correct nowhere.txt": "there is no file nowhere.txt",
     "correct ./runs": "./runs is a folder",
-    "eval --data text.txt --windows 0": "--windows must be ≥ 1",
+    "eval --data text.txt --windows 1": "--windows must be ≥ 2",
     "eval --data text.txt --samples -1": "--samples must be ≥ 1",
-    "compare mdlm ar --data text.txt --windows 0": "--windows must be ≥ 1",
+    "compare mdlm ar --data text.txt --windows 1": "--windows must be ≥ 2",
     "inpaint --images 0": "--images must be ≥ 1",
     "studio --model nowhere": "holds no model",
     "complete --prefix a --blanks 3 --length 9": "either --length or --blanks",
@@ -283,7 +289,8 @@ MISTAKES = {
     "plot quality --judge runs/ar --samplers magic": "unknown sampler 'magic'",
     "plot chain --out chain.jpg": "give a file that ends in .png or .svg",
     "plot chain --out text.txt/chain.png": "text.txt is not a folder",
-    "plot quality --judge runs/ar --samplers --calls 2": "at least one sampler",
+    "plot quality --judge runs/ar --samplers left-to-right": "mdlm cannot write with left-to-right",
+    "plot quality --judge wiki-ar --model runs/flexmdm --calls 0": "steps must be a whole number",
     "compare mdlm --data text.txt": "name at least two methods",
     "compare mdlm mdlm --data text.txt": "each once",
     "compare mdlm mdml --data text.txt": "unknown method 'mdml'",

@@ -100,6 +100,15 @@ def test_a_label_changes_the_prediction_and_none_is_the_default() -> None:
         nano(labels=0).denoiser.condition(1)
 
 
+def test_guidance_is_refused_where_it_would_do_nothing() -> None:
+    with pytest.raises(ValueError, match="guidance is for methods that predict a mean"):
+        nano(method="sedd-absorb").draw(1, label=1, guidance=2.0)
+    with pytest.raises(ValueError, match="variable length, and an image has a fixed one"):
+        nano(method="flexmdm")
+    with pytest.raises(ValueError, match="labels go from 0 to 2"):
+        nano().draw(1, label=3)
+
+
 def test_guidance_moves_away_from_what_is_said_of_all() -> None:
     model = nano()
     x, t = torch.full((1, 16), 5), torch.full((1,), 0.5)

@@ -50,9 +50,14 @@ def test_detailed_balance(name: str, kind: str) -> None:
 
 def test_from_noise_it_reaches_the_target() -> None:
     process = Uniform(TOY.vocab, Linear())
-    target = TOY.noised(process, TOY.x, torch.full((len(TOY.x),), 0.05))
-    drawn = sample(process, Exact(TOY, process, "score"), batch=8000, length=2, sampler=Metropolis(120, level=0.05), seed=1)
+    t = torch.full((len(TOY.x),), 0.05)
+    exact = Exact(TOY, process, "score")
+    clean = exact(TOY.x, t).clean(process, TOY.x, t[:, None].expand(TOY.x.shape)).exp()  # the last call, from each text
+    last = clean[:, 0, TOY.x[:, 0]] * clean[:, 1, TOY.x[:, 1]]
+    target = TOY.noised(process, TOY.x, t) @ last
+    drawn = sample(process, exact, batch=8000, length=2, sampler=Metropolis(120, level=0.05), seed=1)
     assert chi_square(torch.bincount(TOY.index(drawn), minlength=9), target) > 1e-4
+    assert total_variation(target, TOY.p) < 0.01  # little is left of the noise at that level
 
 
 def test_it_corrects_what_another_sampler_wrote() -> None:

@@ -157,6 +157,26 @@ def test_a_name_is_left_alone_sooner_than_a_word() -> None:
     assert name < word
 
 
+@pytest.mark.parametrize(
+    "text", ["the citi256", "citié", "écit", "snake_citi", "citi@home.com", "http://citi.home", "www.citi.a"]
+)
+def test_parts_of_something_longer_are_left_alone(text: str) -> None:
+    assert speller().correct(text, strength=1.0).edits == []
+
+
+def test_a_second_word_keeps_its_capital_and_its_own_correction() -> None:
+    made = Speller(speller().model, Words(COUNTS | {"citytimes": 2}))
+    result = made.correct("the citi Times")
+    assert result.text == "the city Times" and [edit.before for edit in result.edits] == ["citi"]
+    assert made.correct("citi tims of the").text == "city times of the"
+
+
+def test_a_word_is_not_torn_into_shreds() -> None:
+    words = Words(COUNTS | {"was": 900, "nt": 900, "what": 900, "s": 900})
+    assert {"was nt", "what s"}.isdisjoint([*Speller(speller().model, words)._rivals("wasnt")])
+    assert "what s" not in list(Speller(speller().model, words)._rivals("whats"))
+
+
 def test_case() -> None:
     pairs = (("Abc", "xy"), ("ABC", "xy"), ("abc", "xy"), ("A", "xy"))
     assert [matched_case(*pair) for pair in pairs] == ["Xy", "XY", "xy", "Xy"]

@@ -14,10 +14,9 @@ from unnoise.data.corpus import corpus
 from unnoise.files import check_folder
 from unnoise.method_table import method as method_named
 from unnoise.model import Model
-from unnoise.network.transformer import SIZES
 from unnoise.plot import can_draw, plot_comparison
-from unnoise.trainer import STATE, Report, read_state
-from unnoise.training_command import train_run
+from unnoise.trainer import STATE, Report
+from unnoise.training_command import check_settings, train_run
 
 if TYPE_CHECKING:
     from unnoise.command.measure import Compare
@@ -31,13 +30,16 @@ def compare(command: "Compare") -> int:
         method_named(name)
     source = corpus(command.data)
     check_folder(command.out)
-    _check_runs(command)
     shared = {name: value for name, value in vars(command).items() if name not in ("methods", "out", "windows", "samples")}
+    runs = {name: Train(name, **shared | {"out": command.out / name, "resume": True}) for name in command.methods}
+    for name, asked in runs.items():  # before any is trained, so that like is compared with like
+        if (command.out / name / STATE).exists():
+            check_settings(asked, Model.load(command.out / name), command.out / name, everything=True)
     rows: list[tuple[Model, Report, dict[str, Any]]] = []
-    for name in command.methods:
+    for name, asked in runs.items():
         if not command.quiet:
             print(f"--- {name}", file=sys.stderr, flush=True)
-        run, report = train_run(Train(name, **shared | {"out": command.out / name, "resume": True}))
+        run, report = train_run(asked)
         if not report.finished:
             print(f"stopped at step {report.steps} of {name}: run the same command again to go on", file=sys.stderr)
             return 130
@@ -65,20 +67,3 @@ def compare(command: "Compare") -> int:
     if can_draw():
         print(f"the curves are in {picture}")
     return 0
-
-
-def _check_runs(command: "Compare") -> None:
-    """ValueError if a run that is there already was told something else: then the table would not compare like with like."""
-    minutes = 3.0 if command.steps is None and command.minutes is None else command.minutes
-    for name in command.methods:
-        folder = command.out / name
-        if not (folder / STATE).exists():
-            continue
-        model, had = Model.load(folder), read_state(folder / STATE)[0]["options"]
-        width, depth, heads, _ = SIZES.get(command.size, SIZES["tiny"])
-        wanted = {"steps": command.steps, "minutes": minutes, "batch": command.batch, "seed": command.seed}
-        wanted |= {"length": model.codec.length or command.length, "width": width, "depth": depth, "heads": heads}
-        has = had | {"length": model.length} | {key: vars(model.shape)[key] for key in ("width", "depth", "heads")}
-        for key, value in wanted.items():
-            if has[key] != value:
-                raise ValueError(f"the run in {folder} has {key} {has[key]}, not {value}: choose another --out")

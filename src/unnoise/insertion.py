@@ -195,6 +195,7 @@ class ConfidentInsertion(InsertionSampler):
     """The same number of masks at a time, the surest first."""
 
     order: Literal["random", "confidence"] = "confidence"
+    keeps_law: ClassVar[bool] = False
     law: ClassVar[str] = "does not keep the model's law: the surest tokens come first"
 
 

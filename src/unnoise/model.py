@@ -23,7 +23,7 @@ from unnoise.data.texts import PAD
 from unnoise.denoiser import clean_at
 from unnoise.files import write_atomically
 from unnoise.method_table import SAMPLERS, Method, method as method_named, named_sampler
-from unnoise.network.transformer import SIZES, Shape, Transformer
+from unnoise.network.transformer import Shape, Transformer, sized
 from unnoise.objective import Objective
 from unnoise.process import Masked
 from unnoise.process.base import LATEST, Process
@@ -77,7 +77,7 @@ class Writing:
     def keeps_law(self) -> bool:
         """Whether the distribution that is drawn from is the network's own, and the sampler keeps it."""
         plain = self.temperature == self.top_p == self.guidance == 1
-        return plain and (self.sampler is None or SAMPLERS[self.sampler].law.startswith("keeps"))
+        return plain and (self.sampler is None or SAMPLERS[self.sampler].keeps_law)
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,7 @@ class Model:
         self.denoiser = method.denoiser(self.network, self.process)
         self.bound: Objective = method.bound(self.process)
         self.notes: dict[str, Any] = {}
+        self._serves: dict[str, bool] = {}  # samplers that were tried
         self.words: Words | None = None  # of the corpus it was trained on
 
     # ---- making, saving, loading -------------------------------------------------------------------------------------
@@ -127,12 +128,12 @@ class Model:
 
         labels: how many classes texts can be said to have.
         """
-        if size not in SIZES:
-            raise ValueError(f"unknown size {size!r}: use one of {', '.join(SIZES)}")
         entry = method_named(method)
         codec = make_codec(codec) if isinstance(codec, str) else codec
-        default = SIZES[size]
+        default = sized(size)
         process = entry.process(codec.vocab)
+        if process.variable and codec.grid:
+            raise ValueError(f"{method} writes texts of variable length, and an image has a fixed one: use another method")
         shape = Shape(
             inputs=process.inputs,
             outputs=codec.vocab,
@@ -256,20 +257,27 @@ class Model:
         """
         return self._write(self.template(text), n, length, Writing(**how))
 
-    @property
-    def fills_exactly(self) -> bool:
-        """Whether filling in draws from the model's own conditional (with enough steps), and is not a heuristic."""
-        return isinstance(self.process, Masked)
+    def fills_exactly(self, template: Template) -> bool:
+        """Whether filling this in draws from the model's own conditional (with enough steps), and is not a heuristic.
+
+        A masked model's always does; left to right it does where all that is given comes first.
+        """
+        known = [token >= 0 for token in template.given]
+        return isinstance(self.process, Masked) or (self.denoiser.causal and known == sorted(known, reverse=True))
 
     def complete(self, prefix: str = "", suffix: str = "", length: int | None = None, n: int = 1, **how: Any) -> list[str]:
         """n texts of `length` tokens (at most, where the model chooses the length) that begin and end as given."""
+        return self._write(self.completion(prefix, suffix, length), n, length or self.length, Writing(**how))
+
+    def completion(self, prefix: str = "", suffix: str = "", length: int | None = None) -> Template:
+        """What `complete` fills in."""
         longest = self.length if length is None else length
         given = len(self.codec.encode(prefix)) + len(self.codec.encode(suffix))
         if longest <= given:
             raise ValueError(f"prefix and suffix have {given} tokens: nothing is left to write in a length of {longest}")
         self._check_length(longest)
         blanks = self.process.blank(1, longest - given)[0].tolist()
-        return self._write(Template.between(prefix, blanks, suffix, self.codec), n, longest, Writing(**how))
+        return Template.between(prefix, blanks, suffix, self.codec)
 
     def draw(
         self,
@@ -314,10 +322,22 @@ class Model:
 
     @cached_property
     def samplers(self) -> list[str]:
-        """The names of the samplers that can serve this model; tried, not guessed: each takes its first step."""
+        """The names of the samplers that can serve this model."""
         return [name for name in SAMPLERS if self._writes_with(name)]
 
+    @property
+    def own_sampler(self) -> str:
+        """What the method's own sampler is called."""
+        mine = type(self.method.sampler(1))
+        return next((name for name, sampler in SAMPLERS.items() if sampler is mine), mine.__name__)
+
     def _writes_with(self, name: str) -> bool:
+        """Whether a sampler can serve this model; tried once, not guessed: it takes its first step."""
+        if name not in self._serves:
+            self._serves[name] = self._tried(name)
+        return self._serves[name]
+
+    def _tried(self, name: str) -> bool:
         length = self.length if self.codec.grid else 1
         given = self.process.blank(1, length)
         try:
@@ -329,7 +349,7 @@ class Model:
     def _sampler(self, how: Writing) -> Sampler:
         if how.sampler is not None:
             made = named_sampler(how.sampler, how.steps, how.temperature, how.top_p)
-            if how.sampler not in self.samplers:
+            if not self._writes_with(how.sampler):
                 raise ValueError(f"{self.method.name} cannot write with {how.sampler}: use one of {', '.join(self.samplers)}")
             return made
         own = self.method.sampler(how.steps)

@@ -15,6 +15,7 @@ import torch
 from unnoise.data import Pixels
 from unnoise.data.codec import BLANK
 from unnoise.data.corpus import corpus
+from unnoise.data.images import coloured
 from unnoise.denoiser import clean_at
 from unnoise.files import check_writable, write_atomically
 from unnoise.model import Model, Step
@@ -96,7 +97,7 @@ def plot_curve(folder: Path, path: Path) -> None:
             steps, bits, errors = zip(*points, strict=True)
             axes.errorbar(steps, bits, yerr=errors, color="black", marker="o", markersize=3, capsize=2, label="held-out text")
             axes.annotate(f"{bits[-1]:.3f}", (steps[-1], bits[-1]), textcoords="offset points", xytext=(-4, 8), ha="right")
-        axes.set(xlabel="step", ylabel="bits per character", title=folder.name)
+        axes.set(xlabel="step", ylabel="bits per character (or dimension)", title=folder.name)
         axes.set_ylim(0, max([b for _, b, _ in points] + [1]) * 1.1)
         axes.legend(frameon=False)
 
@@ -111,14 +112,13 @@ def plot_comparison(folders: dict[str, Path], path: Path) -> None:
         axes.legend(frameon=False)
 
 
-def exponents(model: Model) -> dict[str, float]:
-    """The learned exponents w_i of a model's tokens, from the first to be revealed (large) to the last; none elsewhere."""
+def exponents(model: Model) -> list[tuple[str, float]]:
+    """The learned exponents w_i with their tokens, from the first to be revealed (large) to the last; none elsewhere."""
     learned = [module for module in model.process.modules() if isinstance(module, PerToken)]
     if not learned:
-        return {}
+        return []
     values = learned[0].exponents().detach().tolist()
-    named = {shown_token(model.codec.show(token)): value for token, value in enumerate(values)}
-    return dict(sorted(named.items(), key=lambda pair: -pair[1]))
+    return sorted(((shown_token(model.codec.show(i)), value) for i, value in enumerate(values)), key=lambda pair: -pair[1])
 
 
 def shown_token(token: str) -> str:
@@ -132,7 +132,7 @@ def plot_schedule(model: Model, path: Path) -> None:
     if not curves:
         raise ValueError(f"{model.method.name} has no noise schedule to draw")
     t = torch.linspace(1e-4, 1, 200, dtype=torch.float64)
-    ranked = list(exponents(model))
+    ranked = [token for token, _ in exponents(model)]
     with picture(path) as axes, torch.no_grad():
         for (name, alpha), line in zip(curves.items(), LINES, strict=False):
             values = alpha(t)
@@ -201,10 +201,9 @@ def _plot_images(codec: Pixels, steps: Sequence[Step], path: Path) -> None:
             there = np.array([state < codec.vocab for state in step.ids]).reshape(codec.shape)
             drawn = codec.decode_image([min(state, codec.vocab - 1) for state in step.ids])
             shown = np.where(there, drawn, np.uint8(128))
-            colour = shown if shown.ndim == 3 else np.repeat(shown[..., None], 3, -1)
-            axes.imshow(colour, extent=(1.1 * i, 1.1 * i + 1, 0, 1))
-            axes.text(1.1 * i + 0.5, 1.04, f"t = {step.t:.2f}", ha="center", fontsize=8)
-        axes.set(xlim=(0, 1.1 * len(steps)), ylim=(0, 1.2))
+            axes.imshow(coloured(shown, 3), extent=(1.1 * i, 1.1 * i + 1, 0, codec.shape[0] / codec.shape[1]))
+            axes.text(1.1 * i + 0.5, codec.shape[0] / codec.shape[1] + 0.04, f"t = {step.t:.2f}", ha="center", fontsize=8)
+        axes.set(xlim=(0, 1.1 * len(steps)), ylim=(0, codec.shape[0] / codec.shape[1] + 0.2))
 
 
 def plot_quality(found: Sequence[Quality], path: Path, title: str) -> None:

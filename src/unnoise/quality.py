@@ -17,7 +17,8 @@ from unnoise.model import Model, load
 
 JUDGE = "wiki-ar"  # the bundled judge
 SMOLLM2 = "smollm2"
-SAMPLERS = ("ancestral", "first-hitting", "confidence", "entropy-bounded", "remasking")
+COMPARED = ("ancestral", "first-hitting", "confidence", "entropy-bounded", "remasking")
+BY_TOKEN = ("first-hitting", "left-to-right")  # one call for each token, however many steps are asked for
 CALLS = (16, 32, 64, 128, 256)
 
 
@@ -39,7 +40,10 @@ class OwnJudge:
 
     def bits_per_char(self, texts: Sequence[str]) -> float:
         """Exact, each text by itself."""
-        return self.model.score(texts).bits_per_char
+        score = self.model.score(texts)
+        if score.read is not None:
+            raise ValueError("the judge reads another alphabet than these texts are written in: take one with the same codec")
+        return score.bits_per_char
 
 
 class SmolLM2:
@@ -104,12 +108,12 @@ def weigh(texts: Sequence[str], by: Judge, sampler: str = "real text", calls: in
 def qualities(
     model: Model,
     by: Judge,
-    samplers: Sequence[str] = SAMPLERS,
+    samplers: Sequence[str] = (),
     calls: Sequence[int] = CALLS,
     samples: int = 16,
     seed: int = 0,
 ) -> Iterator[Quality]:
-    """Texts by each sampler at each number of calls; first-hitting has one call for each token, always."""
-    for name in samplers:
-        for most in calls if name != "first-hitting" else (model.length,):
+    """Texts by each sampler at each number of calls; by default by those of `COMPARED` that serve the model."""
+    for name in samplers or [name for name in COMPARED if name in model.samplers] or [model.own_sampler]:
+        for most in (model.length,) if name in BY_TOKEN else calls:
             yield weigh(model.generate(samples, steps=most, sampler=name, seed=seed), by, name, most)

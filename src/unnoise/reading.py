@@ -22,6 +22,7 @@ class NetworkDenoiser(ABC):
 
     causal = False
     gaps = False
+    guided = False  # whether a label can be insisted on
 
     def __init__(self, network: Transformer, process: Canvas):
         self.network, self.process = network, process
@@ -37,6 +38,8 @@ class NetworkDenoiser(ABC):
         count = self.network.shape.labels
         if label is not None and not count:
             raise ValueError("this model was trained without labels")
+        if guidance != 1 and not self.guided:
+            raise ValueError("guidance is for methods that predict a mean, such as mdlm: leave it at 1")
         numbers = None if label is None else torch.as_tensor(label)
         if numbers is not None and not bool(((numbers >= 0) & (numbers <= count)).all()):
             raise ValueError(f"labels go from 0 to {count - 1}, found {label}")
@@ -55,6 +58,8 @@ class NetworkDenoiser(ABC):
 
 class MeanDenoiser(NetworkDenoiser):
     """μ = softmax of K outputs; x_t may also be a state of numbers, [B, L, inputs]."""
+
+    guided = True
 
     def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
         told = MeanPrediction.from_logits(self.run(x_t, t, where))

@@ -6,6 +6,7 @@ with the same bits as one that was not.
 """
 
 import contextlib
+import hashlib
 import json
 import math
 import time
@@ -139,6 +140,7 @@ class Run:
         self.average = (
             {name: weight.detach().clone() for name, weight in self.learned.named_parameters()} if options.ema else None
         )
+        self.data = hashlib.sha1(self.train_texts.batch(8, 0, 0).x.numpy().tobytes()).hexdigest()  # tells data apart
         self.done, self.tokens, self.seconds = 0, 0, 0.0
         self.curve: list[tuple[int, float, float]] = []
 
@@ -233,6 +235,7 @@ class Run:
             "seconds": self.seconds,
             "options": asdict(self.options),
             "method": self.model.method.name,
+            "data": self.data,
             "curve": self.curve,
         }
         plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
@@ -247,6 +250,8 @@ class Run:
         about, tensors = read_state(self.out / STATE)
         if about["method"] != self.model.method.name:
             raise ValueError(f"{self.out} holds a run of {about['method']}, not of {self.model.method.name}")
+        if about.get("data", self.data) != self.data:
+            raise ValueError(f"the run in {self.out} read other data: go on with the same, or choose another folder")
         try:
             self._put({name: tensors[f"weight/{name}"] for name, _ in self.learned.named_parameters()})
         except (KeyError, RuntimeError) as error:

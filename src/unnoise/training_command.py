@@ -11,11 +11,12 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from unnoise.command.base import device_named
+from unnoise.command.measure import kind
 from unnoise.data.corpus import corpus
 from unnoise.files import check_folder
 from unnoise.method_table import method as method_named
 from unnoise.model import CONFIG, Model
-from unnoise.network.transformer import SIZES
+from unnoise.network.transformer import sized
 from unnoise.plot import can_draw, plot_curve
 from unnoise.screen import Bar
 from unnoise.trainer import STATE, NotANumber, Options, Report, Run, read_state
@@ -61,10 +62,9 @@ def prepare(command: "Train") -> Run:
     check_folder(out)
     if (out / STATE).exists() and not command.resume:
         raise ValueError(f"{out} holds a run already: add --resume to go on with it, or choose another --out")
-    minutes = 3.0 if command.steps is None and command.minutes is None else command.minutes
     options = Options(
         steps=command.steps,
-        minutes=minutes,
+        minutes=_minutes(command),
         batch=command.batch,
         accumulate=command.accumulate,
         seed=command.seed,
@@ -84,7 +84,7 @@ def prepare(command: "Train") -> Run:
         model = Model.load(out)
         if model.method.name != command.method:
             raise ValueError(f"{out} holds a run of {model.method.name}, not of {command.method}")
-        _check_settings(command, model, out)
+        check_settings(command, model, out)
     else:
         codec = source.codec(command.codec, ends=not method.process(1).variable)
         model = Model.build(
@@ -110,20 +110,28 @@ def _evaluations(command: "Train") -> int:
     return max(1, command.steps // 10) if command.steps else 250
 
 
-def _check_settings(command: "Train", model: Model, out: Path) -> None:
-    """ValueError if what was asked for, other than by default, is not what the run in `out` has."""
-    sized = dict(zip(("width", "depth", "heads"), SIZES.get(command.size, ()), strict=False))
+def check_settings(command: "Train", model: Model, out: Path, everything: bool = False) -> None:
+    """ValueError if what was asked for is not what the run in `out` has; unless `everything`, defaults ask for nothing."""
     default = {field.name: field.default for field in fields(command)}
-    wanted = {name: value for name, value in sized.items() if command.size != default["size"]}
-    wanted |= {name: vars(command)[name] for name in ("length", "width", "depth", "heads")}
-    has = {"length": model.length} | {name: vars(model.shape)[name] for name in ("width", "depth", "heads")}
-    seed = read_state(out / STATE)[0]["options"]["seed"] if (out / STATE).exists() else command.seed
-    for name, value in (wanted | {"seed": command.seed}).items():
-        there = (has | {"seed": seed})[name]
-        if value not in (default[name], there):
+    wanted = vars(command) | dict(zip(("width", "depth", "heads"), sized(command.size), strict=False))
+    wanted |= {name: vars(command)[name] for name in ("width", "depth", "heads") if vars(command)[name] is not None}
+    wanted |= {"length": model.codec.length or command.length, "minutes": _minutes(command)}
+    had = read_state(out / STATE)[0]["options"] if (out / STATE).exists() else vars(command)
+    has = had | {"length": model.length} | {name: vars(model.shape)[name] for name in ("width", "depth", "heads")}
+    asked = {name for name, value in vars(command).items() if value != default[name]}
+    asked |= {"width", "depth", "heads"} if "size" in asked else set()
+    names = ("length", "width", "depth", "heads", "seed")
+    for name in (*names, "steps", "minutes", "batch") if everything else asked.intersection(names):
+        if wanted[name] != has[name]:
             raise ValueError(
-                f"the run in {out} has {name} {there}, not {value}: go on with the same options, or choose another --out"
+                f"the run in {out} has {name} {has[name]}, not {wanted[name]}: "
+                "go on with the same options, or take another --out"
             )
+
+
+def _minutes(command: "Train") -> float | None:
+    """Three, if neither steps nor minutes are given."""
+    return 3.0 if command.steps is None and command.minutes is None else command.minutes
 
 
 def train_run(command: "Train") -> tuple[Run, Report]:
@@ -160,10 +168,9 @@ def _tell(run: Run, report: Report) -> None:
     if not report.finished:
         print(f"stopped at step {report.steps}; everything is saved: run the same command with --resume to go on")
         return
-    kind = "exact" if run.model.method.exact else "upper bound"
     print(
         f"{run.model.method.name}: {report.bits_before:.3f} → {report.bits:.3f} ± {report.stderr:.3f} "
         f"bits per {run.model.codec.unit} "
-        f"({kind}, held-out), {report.steps} steps, {report.tokens:,} tokens, {report.seconds:.0f} s"
+        f"({kind(run.model)}, held-out), {report.steps} steps, {report.tokens:,} tokens, {report.seconds:.0f} s"
     )
     print(f"saved in {run.out}; try: unnoise generate --model {shlex.quote(str(run.out))} --watch")

@@ -72,8 +72,8 @@ def text_of(argument: str) -> str:
     return argument
 
 
-def at_least_one(**counts: int | None) -> None:
-    """ValueError naming the first count that is given and below 1."""
+def at_least(least: int, **counts: int | None) -> None:
+    """ValueError naming the first count that is given and too small."""
     for name, count in counts.items():
-        if count is not None and count < 1:
-            raise ValueError(f"--{name.replace('_', '-')} must be ≥ 1, found {count}")
+        if count is not None and count < least:
+            raise ValueError(f"--{name.replace('_', '-')} must be ≥ {least}, found {count}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.command.base import Device, ModelName, Quiet, at_least_one, open_model, text_of
+from unnoise.command.base import Device, ModelName, Quiet, at_least, open_model, text_of
 
 if TYPE_CHECKING:
     from unnoise.data.source import Source
@@ -67,7 +67,8 @@ class Eval:
         """Evaluate and print."""
         from unnoise.data.corpus import corpus
 
-        at_least_one(windows=self.windows, samples=self.samples)
+        at_least(2, windows=self.windows)
+        at_least(1, samples=self.samples)
         model = open_model(self.model, self.device)
         found = over(model, corpus(self.data), self.split, self.windows, self.samples, self.seed)
         if self.quiet:
@@ -109,7 +110,8 @@ class Compare:
         """Train each, measure each, and print the table."""
         from unnoise.comparison import compare
 
-        at_least_one(windows=self.windows, samples=self.samples)
+        at_least(2, windows=self.windows)
+        at_least(1, samples=self.samples)
         return compare(self)
 
 

@@ -72,7 +72,7 @@ class Info:
         for name, values in curves.items():
             print(f"           {name}{' (mean)' if exponents else ''}  " + " ".join(f"{value:5.3f}" for value in values))
         if exponents:
-            listed = list(exponents.items())
+            listed = exponents
             print(f"exponents  α_i(t) = 1 − t^w_i, w from {listed[-1][1]:.3f} to {listed[0][1]:.3f}")
             for words, some in (("first", listed[:5]), ("last", listed[:-6:-1])):
                 print(f"           revealed {words}: " + ", ".join(f"{token} {w:.3f}" for token, w in some))
@@ -127,16 +127,10 @@ class Plot:
     ] = None
     steps: Annotated[int, arg(help="Denoising steps of the chain.")] = 128
     judge: Annotated[
-        str, arg(help="Who judges the quality: the folder of an ar model, a bundled one, or smollm2 (extra `eval`).")
-    ] = "wiki-ar"
-    samplers: Annotated[tuple[str, ...], arg(help="Whose quality; names from `unnoise ls`.")] = (
-        "ancestral",
-        "first-hitting",
-        "confidence",
-        "entropy-bounded",
-        "remasking",
-    )
-    calls: Annotated[tuple[int, ...], arg(help="Network calls, at most.")] = (16, 32, 64, 128, 256)
+        str | None, arg(help="Who judges the quality: the folder of an ar model, wiki-ar (default), or smollm2 (extra `eval`).")
+    ] = None
+    samplers: Annotated[tuple[str, ...], arg(help="Whose quality; names from `unnoise ls`; default: five of them.")] = ()
+    calls: Annotated[tuple[int, ...], arg(help="Network calls, at most; default: 16 32 64 128 256.")] = ()
     num_samples: Annotated[int, arg(help="Texts for each point of the quality.")] = 16
     seed: int = 0
     quiet: Quiet = False
@@ -171,13 +165,15 @@ class Plot:
         from unnoise.data.corpus import corpus
         from unnoise.method_table import named_sampler
         from unnoise.plot import plot_quality
-        from unnoise.quality import Quality, judge, qualities, weigh
+        from unnoise.quality import CALLS, JUDGE, Quality, judge, qualities, weigh
 
-        if not self.samplers or not self.calls:
-            raise ValueError("name at least one sampler and one number of calls")
+        if model.codec.grid:
+            raise ValueError("a judge reads texts, and this is a model of images")
         for name in self.samplers:
-            named_sampler(name, min(self.calls))
-        by = judge(self.judge)
+            named_sampler(name, 1)
+            if name not in model.samplers:
+                raise ValueError(f"{model.method.name} cannot write with {name}: use one of {', '.join(model.samplers)}")
+        by = judge(self.judge or JUDGE)
         real = None
         if self.data is not None:
             rows = corpus(self.data).texts(model.codec, "test", model.length).windows(200).tolist()
@@ -186,13 +182,13 @@ class Plot:
         if not self.quiet:
             print(f"{'sampler':16s} {'calls':>5s} {'perplexity':>10s} {'entropy':>9s} {'distinct':>9s}")
         for q in itertools.chain(
-            [real] if real else [], qualities(model, by, self.samplers, self.calls, self.num_samples, self.seed)
+            [real] if real else [], qualities(model, by, self.samplers, self.calls or CALLS, self.num_samples, self.seed)
         ):
             found.append(q)
             if not self.quiet:
                 calls = q.calls or "–"
                 print(f"{q.sampler:16s} {calls:>5} {q.perplexity:10.2f} {q.entropy:9.3f} {q.distinct:9.3f}", flush=True)
-        plot_quality(found, out, f"{model.method.name}, judged by {self.judge}")
+        plot_quality(found, out, f"{model.method.name}, judged by {self.judge or JUDGE}")
         return [q._asdict() for q in found]
 
 
@@ -217,6 +213,8 @@ class Studio:
         named = {path.name: path for path in model_folders() if bundled(path)}
         chosen = [named.get(self.model, Path(self.model))] if self.model else model_folders()
         folders = [path for path in chosen if not _has_pictures(path)]
+        if self.model and not folders:
+            raise ValueError(f"{self.model} is a model of images, which the studio does not show")
         serve(folders, self.host, self.port, device_named(self.device))
         return 0
 

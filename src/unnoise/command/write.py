@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.command.base import Device, ModelName, Quiet, at_least_one, open_model, text_of
+from unnoise.command.base import Device, ModelName, Quiet, at_least, open_model, text_of
 
 if TYPE_CHECKING:
     from unnoise.model import Model, Step
+    from unnoise.template import Template
 
 SPELLER = "wiki"  # the bundled model that corrects spelling
 
@@ -47,13 +48,14 @@ class _Writing:
             "seed": self.seed,
         }
 
-    def _filled(self, model: "Model", texts: list[str]) -> int:
+    def _filled(self, model: "Model", template: "Template", texts: list[str]) -> int:
         """Show texts that were filled in, and say if that was a heuristic."""
         from unnoise.model import Writing
 
-        if not model.fills_exactly and not self.quiet:
+        exact = model.fills_exactly(template)
+        if not exact and not self.quiet:
             print(f"filling in with {model.method.name} is a heuristic: not its exact conditional", file=sys.stderr)
-        return self._show(model, texts, seed=self.seed, exact=model.fills_exactly and Writing(**self._how()).keeps_law)
+        return self._show(model, texts, seed=self.seed, exact=exact and Writing(**self._how()).keeps_law)
 
     def _show(self, model: "Model", texts: list[str], **more: object) -> int:
         if self.quiet:
@@ -88,7 +90,8 @@ class Generate(_Writing):
         if self.out is not None and not model.codec.grid:
             raise ValueError("--out is for models of images; a model of text prints what it writes")
         out = self.out or Path("samples.png")
-        check_writable(out, (".png",))
+        if model.codec.grid:
+            check_writable(out, (".png",))
         steps: list[Step] = []
         follow = steps.append if self.watch or self.replay else None
         if model.codec.grid:
@@ -123,7 +126,7 @@ class Infill(_Writing):
     def run(self) -> int:
         """Fill in and print."""
         model = open_model(self.model, self.device)
-        return self._filled(model, model.infill(self.text, self.num_samples, **self._how()))
+        return self._filled(model, model.template(self.text), model.infill(self.text, self.num_samples, **self._how()))
 
 
 @dataclass
@@ -146,7 +149,8 @@ class Complete(_Writing):
             if length is not None or self.blanks < 1:
                 raise ValueError("give either --length or --blanks, which must be ≥ 1")
             length = len(model.codec.encode(self.prefix)) + self.blanks + len(model.codec.encode(self.suffix))
-        return self._filled(model, model.complete(self.prefix, self.suffix, length, self.num_samples, **self._how()))
+        template = model.completion(self.prefix, self.suffix, length)
+        return self._filled(model, template, model.complete(self.prefix, self.suffix, length, self.num_samples, **self._how()))
 
 
 @dataclass
@@ -170,7 +174,7 @@ class Inpaint(_Writing):
         from unnoise.data.pixels import Pixels, half
         from unnoise.files import check_writable
 
-        at_least_one(images=self.images)
+        at_least(1, images=self.images)
         check_writable(self.out, (".png",))
         model = open_model(self.model, self.device)
         if not isinstance(model.codec, Pixels):

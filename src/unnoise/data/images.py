@@ -98,13 +98,19 @@ def _labels(arrays: dict[str, np.ndarray], split: str, count: int) -> np.ndarray
     return None
 
 
+def coloured(pictures: np.ndarray, axes: int) -> np.ndarray:
+    """Grey pictures, with or without a last axis of one, as red, green and blue; axes: how many there are then."""
+    last = pictures if pictures.ndim == axes else pictures[..., None]
+    return np.repeat(last, 3, -1) if last.shape[-1] == 1 else last
+
+
 def sheet(pictures: np.ndarray, columns: int, path: Path) -> None:
     """Write images [N, H, W(, C)] as one PNG, `columns` to a row, enlarged to be seen."""
     if importlib.util.find_spec("PIL") is None:
         raise ValueError("pictures need Pillow: pip install 'unnoise[images]'")
     from PIL import Image
 
-    colour = pictures if pictures.ndim == 4 else np.repeat(pictures[..., None], 3, -1)
+    colour = coloured(pictures, 4)
     n, height, width, _ = colour.shape
     scale = max(1, 48 // height)
     rows = -(-n // columns)

@@ -21,6 +21,13 @@ SIZES = {  # name → width, depth, heads, and one block in how many has attenti
 }
 
 
+def sized(size: str) -> tuple[int, int, int, int]:
+    """A size's width, depth, heads, and one block in how many has attention."""
+    if size not in SIZES:
+        raise ValueError(f"unknown size {size!r}: use one of {', '.join(SIZES)}")
+    return SIZES[size]
+
+
 @dataclass(frozen=True)
 class Shape:
     """How large a network is, and what it reads and writes.
@@ -51,6 +58,8 @@ class Shape:
         object.__setattr__(self, "grid", tuple(self.grid))  # a list in config.json
         if self.grid and (len(self.grid) != 2 or math.prod(self.grid) != self.length or self.causal):
             raise ValueError(f"a network's grid must be rows × columns = its length, found {self.grid} and {self.length}")
+        if self.grid and math.isqrt(self.taps) ** 2 != self.taps:
+            raise ValueError(f"with a grid a network's taps must be the square of an odd number, such as 9, found {self.taps}")
         for name in ("inputs", "outputs", "length", "width", "depth", "heads", "taps", "every", "channels"):
             value = vars(self)[name]
             if not isinstance(value, int) or value < 1:

@@ -52,8 +52,8 @@ class Canvas(nn.Module):
 
     def begin(self, given: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """The canvas at t = 1 with what is given in its place: given [B, L], −1 where free → [B, L]."""
-        prior = self.prior(tuple(given.shape), generator)
-        return torch.where(given < 0, prior, given.to(self.device))
+        given = given.to(self.device)
+        return torch.where(given < 0, self.prior(tuple(given.shape), generator), given)
 
     def check_given(self, given: Tensor, batch: int, length: int) -> None:
         """Raise ValueError unless given is [B, length] long (of any length, if that is variable) with tokens and marks."""

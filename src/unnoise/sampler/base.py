@@ -115,10 +115,14 @@ class Asker:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampler(ABC):
-    """Temperature and top-p act on the mean μ; both at 1 leave the model's law alone. law: whether the sampler keeps it."""
+    """Temperature and top-p act on the mean μ; both at 1 leave the model's law alone.
+
+    keeps_law: whether what is drawn by its name follows the model's law with enough steps; law: the same in words.
+    """
 
     temperature: float = 1.0
     top_p: float = 1.0
+    keeps_law: ClassVar[bool] = True
     law: ClassVar[str] = "keeps the model's law as steps grow"
 
     def __post_init__(self) -> None:

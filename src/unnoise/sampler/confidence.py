@@ -70,6 +70,7 @@ class Confidence(Stepped):
     """
 
     by: Certainty = "max"
+    keeps_law: ClassVar[bool] = False
     law: ClassVar[str] = "does not keep the model's law: the surest tokens come first"
 
     def __post_init__(self) -> None:

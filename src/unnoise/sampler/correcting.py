@@ -15,7 +15,8 @@ class PredictorCorrector(TweedieLeaping):
 
     Forward and back leave p_s as it is where the model is exact (Campbell et al. arXiv:2205.14987), so tokens that were
     revealed together and do not fit get another chance. Keeps the model's law as steps grow, and comes nearer to it with more
-    corrections; a step costs 1 + corrections network calls. Given tokens stay.
+    corrections; a step costs 1 + corrections network calls, the first only one: there is nothing yet to correct. Given tokens
+    stay.
     """
 
     corrections: int = 1
@@ -27,14 +28,14 @@ class PredictorCorrector(TweedieLeaping):
 
     @classmethod
     def make(cls, steps: int, temperature: float = 1.0, top_p: float = 1.0) -> "Sampler":
-        """One correction for each of half as many steps: as many network calls in all."""
-        return cls(max(1, steps // 2), temperature=temperature, top_p=top_p, corrections=1 if steps > 1 else 0)
+        """One correction after each of half as many steps: as many network calls in all."""
+        return cls((steps + 1) // 2, temperature=temperature, top_p=top_p)
 
     def step(self, asker: Asker, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: torch.Generator) -> Tensor:
         x = super().step(asker, x, s, t, free, generator)
         from_s, to_t = (None if time is None else time[:, None].expand(x.shape) for time in (s, t))
         assert to_t is not None
-        for _ in range(self.corrections):
+        for _ in range(self.corrections if bool((t < self.begin(asker.process)).all()) else 0):
             noised = asker.process.noised(x, from_s, to_t, generator)
             x = super().step(asker, torch.where(free, noised, x), s, t, free, generator)
         return x

@@ -22,6 +22,7 @@ class EntropyBounded(Stepped):
     """
 
     budget: float | None = None
+    keeps_law: ClassVar[bool] = False
     law: ClassVar[str] = "does not keep the model's law: the surest tokens come first"
 
     def __post_init__(self) -> None:

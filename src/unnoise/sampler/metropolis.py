@@ -21,16 +21,17 @@ class Metropolis(Stepped):
     """Propose a uniformly chosen free position i and token y, accept with probability min(1, p_t(x with y at i)/p_t(x)).
 
     The proposal is symmetric, so p_t is left as it is (concrete score matching, arXiv:2211.00802); `level` is the small t at
-    which the ratios are asked. A masked model has no ratio between tokens: position i is masked and μ_y/μ_{x_i} taken, whose
-    target is the model's own conditionals. `before` is the sampler whose result is corrected; without one the chain starts
-    from noise, which needs many steps (by name, Tweedie leaping writes first). Keeps the law of an exact model; one network
-    call a step.
+    which the ratios are asked, and what noise there is at that level is taken away by one last call. A masked model has no
+    ratio between tokens: position i is masked and μ_y/μ_{x_i} taken, whose target is the model's own conditionals. `before`
+    is the sampler whose result is corrected; without one the chain starts from noise, which needs many steps (by name,
+    Tweedie leaping writes first). Keeps the law of an exact model; one network call a step.
     """
 
     steps: int = 256
     level: float = 0.02
     before: Sampler | None = None
-    law: ClassVar[str] = "keeps the law of an exact model as steps grow"
+    keeps_law: ClassVar[bool] = False
+    law: ClassVar[str] = "keeps the law of a model that is exact, as steps grow"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -39,9 +40,9 @@ class Metropolis(Stepped):
 
     @classmethod
     def make(cls, steps: int, temperature: float = 1.0, top_p: float = 1.0) -> "Sampler":
-        """Half of the calls write, half correct."""
+        """Half of the calls write, half correct; at least one each, and one for what is left of the noise."""
         first = TweedieLeaping(max(1, steps // 2), temperature=temperature, top_p=top_p)
-        return cls(max(1, steps - steps // 2), before=first, temperature=temperature, top_p=top_p)
+        return cls(max(1, steps - steps // 2 - 1), before=first, temperature=temperature, top_p=top_p)
 
     def check(self, process: Canvas) -> None:
         super().check(process)
@@ -59,10 +60,11 @@ class Metropolis(Stepped):
                     yield frame
         t = torch.full((len(x),), self.level, dtype=torch.float64, device=x.device)
         movable = free.any(1)
-        for step in range(self.steps):
+        for _ in range(self.steps):
             if movable.any():
                 x = self.move(asker, x, free, t, generator)
-            yield Frame(0.0 if step == self.steps - 1 else self.level, x, confidence)
+            yield Frame(self.level, x, confidence)
+        yield Frame(0.0, TweedieLeaping().step(asker, x, None, t, free, generator), confidence)
 
     def move(self, asker: Asker, x: Tensor, free: Tensor, t: Tensor, generator: torch.Generator) -> Tensor:
         """One proposal in each row that has a free position, accepted or not: [B, L] → [B, L]."""

@@ -24,6 +24,7 @@ class Remasking(GridSampler):
     """
 
     rate: float = 0.02
+    keeps_law: ClassVar[bool] = False
     law: ClassVar[str] = "keeps the model's law as steps grow and the rate shrinks with them"
 
     def __post_init__(self) -> None:

@@ -28,6 +28,8 @@ LEVEL = 0.05  # how noised a text is taken to be by a model of uniform noise
 AROUND = 32  # characters of context on either side
 ROWS = 256  # texts evaluated at once
 RARE = 20  # words that occur more often have only near rivals
+ADDRESS = re.compile(r"\S*(?:@|://|www\.)\S*")
+SHREDS = {"nt", "re", "ve", "ll"}  # what is left of wasn't and we've in a text without apostrophes
 FREQUENT = 50  # a word is torn apart into words that occur more often
 SHORTLIST = 6  # rivals considered in context
 OPENERS = '.!?:"“'  # a word after these, with a capital, begins a sentence
@@ -86,25 +88,29 @@ class Speller:
             best, reading = ranked[0]
             if reading is readings[0] or best <= (1 - strength) ** CAUTION or reading.start < covered:
                 continue
-            before = text[reading.start : reading.stop]
-            others = [(matched_case(before, other.text), p) for p, other in ranked[1:4]]
-            edits.append(Edit(reading.start, before, matched_case(before, reading.text), best, others))
-            covered = reading.stop
+            before, after, *others = without_shared_end([text[reading.start : reading.stop], *(r.text for _, r in ranked[:4])])
+            alternatives = [(matched_case(before, other), p) for other, (p, _) in zip(others, ranked[1:], strict=False)]
+            edits.append(Edit(reading.start, before, matched_case(before, after), best, alternatives))
+            covered = reading.start + len(before)
         result = text
         for edit in reversed(edits):
             result = result[: edit.start] + edit.after + result[edit.start + len(edit.before) :]
         return Correction(result, edits)
 
-    def weigh(self, text: str, keep: Collection[str] = ()) -> Iterator[list[Reading]]:
+    def weigh(self, text: str, keep: Collection[str] = (), wary: float = WARY) -> Iterator[list[Reading]]:
         """For each word in doubt its readings, with all that speaks for them; the first is what stands."""
-        doubtful = list(self.doubts(text, keep))
+        doubtful = list(self.doubts(text, keep, wary))
         context = iter(self.context(text, [reading for readings in doubtful for reading in readings]))
         for readings in doubtful:
             yield [reading._replace(evidence=reading.evidence | {"context": next(context)}) for reading in readings]
 
-    def doubts(self, text: str, keep: Collection[str] = ()) -> Iterator[list[Reading]]:
-        """The readings of each word that has rivals near enough before context is looked at."""
-        found = list(WORD.finditer(text))
+    def doubts(self, text: str, keep: Collection[str] = (), wary: float = WARY) -> Iterator[list[Reading]]:
+        """The readings of each word that has rivals less than `wary` nats behind before context is looked at.
+
+        Addresses are left alone, and so are letters that are part of something longer (sha256, matinée).
+        """
+        addresses = [(match.start(), match.end()) for match in ADDRESS.finditer(text)]
+        found = [match for match in WORD.finditer(text) if not any(a <= match.start() < b for a, b in addresses)]
         for match, following in itertools.zip_longest(found, found[1:]):
             word = match.group().lower()
             if "'" in word or word in keep:
@@ -117,7 +123,7 @@ class Speller:
             readings = self._aligned(text, match, [(match.end(), word), *sorted(rivals)])
             standing = self.channel.weigh(readings[0].evidence)
             behind = [(standing - self.channel.weigh(rival.evidence), rival) for rival in readings[1:]]
-            near = sorted((pair for pair in behind if pair[0] < WARY), key=lambda pair: pair[0])
+            near = sorted((pair for pair in behind if pair[0] < wary), key=lambda pair: pair[0])
             if near:
                 yield [readings[0], *(rival for _, rival in near[:SHORTLIST])]
 
@@ -130,6 +136,8 @@ class Speller:
         if not known:
             for cut in range(1, len(word)):
                 left, right = word[:cut], word[cut:]
+                if {left, right} & SHREDS or (len(left) == 1 and left not in "ai") or (len(right) == 1 and right not in "ai"):
+                    continue
                 if min(self.words.counts.get(left, 0), self.words.counts.get(right, 0)) > FREQUENT:
                     yield f"{left} {right}"
 
@@ -141,8 +149,8 @@ class Speller:
         standing = text[start:last].lower()
         readings = []
         for stop, rival in rivals:
-            whole = rival + text[stop:last].lower()
-            found = evidence(self.words, standing, whole, capital and not opens, capital and opens)
+            whole = rival + text[stop:last]
+            found = evidence(self.words, standing, whole.lower(), capital and not opens, capital and opens)
             readings.append(Reading(start, last, whole, found))
         return readings
 
@@ -212,6 +220,12 @@ class Speller:
         x, where = x.to(self.model.device), where.to(self.model.device)
         self.model.network.eval()
         return clean_at(self.model.denoiser, process, x, t.to(x.device), where).cpu()  # pyright: ignore[reportArgumentType]
+
+
+def without_shared_end(texts: list[str]) -> list[str]:
+    """Without the last word of each, if it is the same in all and not all of any: an edit need not cover it."""
+    shared = {text.rpartition(" ")[2] for text in texts}
+    return [text.rpartition(" ")[0] for text in texts] if len(shared) == 1 and all(" " in text for text in texts) else texts
 
 
 def matched_case(before: str, after: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from unnoise.files import write_atomically
 
-WORD = re.compile(r"[A-Za-z]+(?:'[A-Za-z]+)*")
+WORD = re.compile(r"(?<!\w)[A-Za-z]+(?:'[A-Za-z]+)*(?!\w)")
 FILE = "words.txt.gz"
 
 

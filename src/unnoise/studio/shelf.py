@@ -34,12 +34,6 @@ class Shelved:
         model.network.eval()
         model.network.head.register_forward_pre_hook(_count)  # every call of the network ends in its head, once
 
-    @property
-    def own(self) -> str:
-        """What the method's own sampler is called."""
-        mine = type(self.model.method.sampler(1))
-        return next((name for name, sampler in SAMPLERS.items() if sampler is mine), mine.__name__)
-
     def about(self) -> dict[str, Any]:
         """What the page needs to know."""
         model = self.model
@@ -54,7 +48,7 @@ class Shelved:
             "parameters": model.parameters,
             "variable": model.process.variable,
             "samplers": [{"name": name, "law": SAMPLERS[name].law} for name in model.samplers],
-            "own": self.own,
+            "own": model.own_sampler,
             "corrects": model.words is not None and isinstance(model.process, Masked | Uniform),
         }
 

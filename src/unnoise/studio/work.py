@@ -227,7 +227,7 @@ def schedule(shelf: Shelf, fields: Fields) -> Work:
         alpha = next(iter(read.values()))(torch.tensor(times[1:], dtype=torch.float64)) if steps > 1 else torch.zeros(0)
         levels = torch.cat([torch.zeros(1), alpha.cpu(), torch.ones(1)])
         counts = (model.length * levels.diff()).tolist()
-    ranked = list(exponents(model).items())
+    ranked = exponents(model)
     some = ranked if len(ranked) <= TOKENS else ranked[: TOKENS // 2] + ranked[-TOKENS // 2 :]
     yield {
         "t": ticks.tolist(),
