@@ -20,23 +20,23 @@ class Channel:
     Fitted by maximum likelihood to mistakes of school children (`benchmarks/spelling.py --fit`).
     """
 
-    count: float = 0.44  # log p(meant) by its count
-    context: float = 0.03  # log p_model(meant | the rest)
-    letter: float = 0.62  # for each letter of what is meant: longer words are less likely one by one
-    unknown: float = -1.39  # a word that the training text does not have
-    vowel: float = -1.94  # an edit of a vowel
-    consonant: float = -1.78
-    double: float = -0.94  # a letter doubled, or not
-    swap: float = -1.87  # two neighbours swapped
-    first: float = -0.88  # another first letter
-    sound: float = -1.68  # an edit of the sound
-    name: float = -2.01  # changing a word with a capital inside a sentence
-    opening: float = -1.26  # or at the start of one
-    known: float = -1.29  # changing a word that the training text has
-    frequent: float = -0.85  # and has often
+    count: float = 0.46  # log p(meant) by its count
+    context: float = 0.01  # log p_model(meant | the rest)
+    letter: float = 0.59  # for each letter of what is meant: longer words are less likely one by one
+    unknown: float = -1.22  # a word that the training text does not have
+    vowel: float = -1.93  # an edit of a vowel
+    consonant: float = -1.83
+    double: float = -0.95  # a letter doubled, or not
+    swap: float = -1.9  # two neighbours swapped
+    first: float = -0.94  # another first letter
+    sound: float = -1.56  # an edit of the sound
+    name: float = -1.86  # changing a word with a capital inside a sentence
+    opening: float = -1.31  # or at the start of one
+    known: float = -1.39  # changing a word that the training text has
+    frequent: float = -0.75  # and has often
     short: float = -0.86  # changing a word of three letters or fewer
-    boundary: float = -0.5  # words run together or torn apart
-    ending: float = 1  # a grammatical ending more or less
+    boundary: float = -0.66  # words run together or torn apart
+    ending: float = 0.99  # a grammatical ending more or less
 
     def weigh(self, evidence: Mapping[str, float]) -> float:
         """log p up to a constant."""
