@@ -179,15 +179,15 @@ class Plot:
             rows = corpus(self.data).texts(model.codec, "test", model.length).windows(200).tolist()
             real = weigh([model.codec.decode(row) for row in rows], by)
         found: list[Quality] = []
-        if not self.quiet:
-            print(f"{'sampler':16s} {'calls':>5s} {'perplexity':>10s} {'entropy':>9s} {'distinct':>9s}")
         for q in itertools.chain(
             [real] if real else [], qualities(model, by, self.samplers, self.calls or CALLS, self.num_samples, self.seed)
         ):
-            found.append(q)
             if not self.quiet:
+                if not found:
+                    print(f"{'sampler':16s} {'calls':>5s} {'perplexity':>10s} {'entropy':>9s} {'distinct':>9s}")
                 calls = q.calls or "–"
                 print(f"{q.sampler:16s} {calls:>5} {q.perplexity:10.2f} {q.entropy:9.3f} {q.distinct:9.3f}", flush=True)
+            found.append(q)
         plot_quality(found, out, f"{model.method.name}, judged by {self.judge or JUDGE}")
         return [q._asdict() for q in found]
 
