@@ -6,6 +6,7 @@ in it is unpickled.
 
 import itertools
 import json
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -14,12 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor
 
 from unnoise.data import Codec, Pixels, codec as make_codec, codec_from
-from unnoise.data.texts import PAD
+from unnoise.data.texts import PAD, Texts
 from unnoise.denoiser import clean_at
 from unnoise.files import write_atomically
 from unnoise.method_table import SAMPLERS, Method, method as method_named, named_sampler
@@ -29,11 +29,11 @@ from unnoise.process import Masked
 from unnoise.process.base import LATEST, Process
 from unnoise.process.insertion import OPEN
 from unnoise.sampler import Frame, Sampler, chain
+from unnoise.saved import CONFIG as CONFIG, WEIGHTS, read_config, read_weights
 from unnoise.spelling import FILE as WORDS, Correction, Speller, Words
 from unnoise.template import GAP, MASK, Template
 
 BUNDLED = Path(__file__).parent / "models"
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
 TEXTS = 100_000  # written at once, at most
 STRONGEST = 100  # guidance
 ROWS = 32  # sequences evaluated at once when scoring
@@ -195,14 +195,14 @@ class Model:
     def load(path: str | Path) -> "Model":
         """A saved model from its folder."""
         folder = Path(path)
-        config = _read_config(folder)
+        config = read_config(folder)
         try:
             entry, shape = method_named(config["method"]), Shape(**config["network"])
             model = Model(entry, codec_from(config["codec"], folder), shape)
         except (KeyError, TypeError) as error:
             raise ValueError(f"{folder / CONFIG} does not describe a model of this version of unnoise ({error})") from error
         try:
-            model.load_weights(_read_weights(folder / WEIGHTS))
+            model.load_weights(read_weights(folder / WEIGHTS))
         except ValueError as error:
             raise ValueError(f"{folder / WEIGHTS} does not fit {CONFIG}: {error}") from error
         model.notes = config.get("notes", {})
@@ -331,6 +331,12 @@ class Model:
         mine = type(self.method.sampler(1))
         return next((name for name, sampler in SAMPLERS.items() if sampler is mine), mine.__name__)
 
+    def check_sampler(self, name: str) -> None:
+        """ValueError, with those that can, unless the sampler of this name can serve this model."""
+        named_sampler(name, 1)
+        if not self._writes_with(name):
+            raise ValueError(f"{self.method.name} cannot write with {name}: use one of {', '.join(self.samplers)}")
+
     def _writes_with(self, name: str) -> bool:
         """Whether a sampler can serve this model; tried once, not guessed: it takes its first step."""
         if name not in self._serves:
@@ -348,10 +354,8 @@ class Model:
 
     def _sampler(self, how: Writing) -> Sampler:
         if how.sampler is not None:
-            made = named_sampler(how.sampler, how.steps, how.temperature, how.top_p)
-            if not self._writes_with(how.sampler):
-                raise ValueError(f"{self.method.name} cannot write with {how.sampler}: use one of {', '.join(self.samplers)}")
-            return made
+            self.check_sampler(how.sampler)
+            return named_sampler(how.sampler, how.steps, how.temperature, how.top_p)
         own = self.method.sampler(how.steps)
         return type(own)(**{**vars(own), "temperature": how.temperature, "top_p": how.top_p})
 
@@ -491,6 +495,15 @@ class Model:
             out.view(-1)[start : start + ROWS] = self.bound(self.denoiser, rows[start : start + ROWS], generator).double().cpu()
         return out
 
+    def bits_per_char(self, texts: Texts, windows: int | None, draws: int, seed: int = 0) -> tuple[float, float]:
+        """Bits per character (or dimension) over at most so many of the texts, and the standard error:
+
+        nats a token / (log 2 · characters a token).
+        """
+        scale = 1 / (math.log(2) * texts.characters)
+        nats, error = self.evaluate(texts.windows(windows), draws, seed)
+        return nats * scale, error * scale
+
     def evaluate(self, x: Tensor, draws: int = 1, seed: int = 0) -> tuple[float, float]:
         """Nats per token over texts x [N, L], padded with −1, and the standard error of that ratio over the texts."""
         nats = self.nats(x.to(self.device), 1 if self.method.exact else draws, seed).mean(0)
@@ -502,35 +515,6 @@ class Model:
 def _places(frame: Frame) -> Tensor:
     """Which entry of the template each position belongs to; its own number, where texts do not grow: [B, L]."""
     return torch.arange(frame.x.shape[1]).expand(frame.x.shape) if frame.place is None else frame.place
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    if not folder.is_dir():
-        raise ValueError(f"there is no model in {folder}: give the folder that `unnoise train --out` wrote")
-    if not (folder / CONFIG).exists():
-        raise ValueError(f"{folder} holds no model: {CONFIG} is missing")
-    try:
-        config = json.loads((folder / CONFIG).read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{folder / CONFIG} is damaged: {error}") from error
-    if not isinstance(config, dict) or config.get("format") != "unnoise-1":
-        raise ValueError(f"{folder / CONFIG} is not a configuration that this version of unnoise reads")
-    return config
-
-
-def _read_weights(path: Path) -> dict[str, Tensor]:
-    if not path.exists():
-        pickled = [p.name for p in path.parent.iterdir() if p.suffix in (".pt", ".pth", ".bin", ".ckpt", ".pkl")]
-        hint = f"; {pickled[0]} is a pickle, which unnoise does not open" if pickled else ""
-        raise ValueError(f"{path} is missing{hint}")
-    with open(path, "rb") as file:
-        start = file.read(4)
-    if start[:2] == b"PK" or start[:1] == b"\x80":
-        raise ValueError("it is a pickle, which unnoise does not open; convert it to safetensors")
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"it is damaged or cut short ({error})") from error
 
 
 def load(path: str | Path) -> Model:

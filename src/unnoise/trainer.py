@@ -195,9 +195,7 @@ class Run:
     def measure(self) -> tuple[float, float]:
         """Bits per character on held-out text, and the standard error."""
         with self.averaged():
-            nats, error = self.model.evaluate(self.valid_texts.windows(self.options.eval_windows), 2, self.options.seed)
-        scale = 1 / (math.log(2) * self.valid_texts.characters)
-        return nats * scale, error * scale
+            return self.model.bits_per_char(self.valid_texts, self.options.eval_windows, 2, self.options.seed)
 
     @contextlib.contextmanager
     def averaged(self) -> Iterator[None]:

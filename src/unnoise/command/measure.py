@@ -48,27 +48,37 @@ class Score:
 
 
 @dataclass
-class Eval:
-    """Bits per character over a data set.
-
-    Example: unnoise eval --model runs/first --data path/to/text8 --split test
-    """
+class _OverTexts:
+    """What every command that measures over a data set can be told."""
 
     data: Annotated[str, arg(help="As for train.")] = "sotu"
-    model: ModelName = None
-    split: Annotated[str, arg(help="train, valid or test.")] = "test"
     windows: Annotated[int | None, arg(help="At most so many windows, evenly spread; default: all.")] = None
     samples: Annotated[int, arg(help="Draws of the bound for each window.")] = 4
     seed: int = 0
     device: Device = "auto"
     quiet: Quiet = False
 
+    def check(self) -> None:
+        """Refuse counts that leave nothing to measure."""
+        at_least(2, windows=self.windows)
+        at_least(1, samples=self.samples)
+
+
+@dataclass
+class Eval(_OverTexts):
+    """Bits per character over a data set.
+
+    Example: unnoise eval --model runs/first --data path/to/text8 --split test
+    """
+
+    model: ModelName = None
+    split: Annotated[str, arg(help="train, valid or test.")] = "test"
+
     def run(self) -> int:
         """Evaluate and print."""
         from unnoise.data.corpus import corpus
 
-        at_least(2, windows=self.windows)
-        at_least(1, samples=self.samples)
+        self.check()
         model = open_model(self.model, self.device)
         found = over(model, corpus(self.data), self.split, self.windows, self.samples, self.seed)
         if self.quiet:
@@ -83,14 +93,13 @@ class Eval:
 
 
 @dataclass
-class Compare:
+class Compare(_OverTexts):
     """Train several methods alike, and set their bits per character side by side.
 
     Example: unnoise compare mdlm udlm ar --data path/to/text8 --out runs/compare --steps 1400
     """
 
     methods: Annotated[Positional[tuple[str, ...]], arg(metavar="METHOD", help="Names from `unnoise ls`.")] = ()
-    data: Annotated[str, arg(help="As for train.")] = "sotu"
     out: Annotated[Path, arg(help="Folder to write, with a run for each method; methods that are there go on.")] = Path(
         "runs/compare"
     )
@@ -100,18 +109,14 @@ class Compare:
     length: Annotated[int, arg(help="Tokens of a text.")] = 256
     codec: Annotated[str, arg(help="As for train.")] = "auto"
     batch: Annotated[int, arg(help="Texts in a batch.")] = 8
-    windows: Annotated[int, arg(help="Test windows, evenly spread, the same for all.")] = 500
+    windows: Annotated[int | None, arg(help="Test windows, evenly spread, the same for all.")] = 500
     samples: Annotated[int, arg(help="Draws of the bound for each window.")] = 2
-    seed: int = 0
-    device: Device = "auto"
-    quiet: Quiet = False
 
     def run(self) -> int:
         """Train each, measure each, and print the table."""
         from unnoise.comparison import compare
 
-        at_least(2, windows=self.windows)
-        at_least(1, samples=self.samples)
+        self.check()
         return compare(self)
 
 
@@ -124,13 +129,12 @@ def over(model: "Model", source: "Source", split: str, windows: int | None, samp
     """Bits per character over a split, its standard error, and what they are of."""
     texts = source.texts(model.codec, split, model.length, model.process.variable)
     x = texts.windows(windows)
-    nats, error = model.evaluate(x, samples, seed)
-    scale = 1 / (math.log(2) * texts.characters)
+    bits, error = model.bits_per_char(texts, windows, samples, seed)
     return {
-        "bits_per_char": nats * scale,
-        "stderr": error * scale,
+        "bits_per_char": bits,
+        "stderr": error,
         "exact": model.method.exact,
         "windows": len(x),
         "method": model.method.name,
-        "nats": nats * int((x >= 0).sum()),
+        "nats": bits * math.log(2) * texts.characters * int((x >= 0).sum()),
     }

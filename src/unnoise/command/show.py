@@ -163,16 +163,13 @@ class Plot:
     def _quality(self, model: "Model", out: Path) -> list[dict[str, Any]]:
         """Measure, with a line for each point as it comes, and draw."""
         from unnoise.data.corpus import corpus
-        from unnoise.method_table import named_sampler
         from unnoise.plot import plot_quality
         from unnoise.quality import CALLS, JUDGE, Quality, judge, qualities, weigh
 
         if model.codec.grid:
             raise ValueError("a judge reads texts, and this is a model of images")
         for name in self.samplers:
-            named_sampler(name, 1)
-            if name not in model.samplers:
-                raise ValueError(f"{model.method.name} cannot write with {name}: use one of {', '.join(model.samplers)}")
+            model.check_sampler(name)
         by = judge(self.judge or JUDGE)
         real = None
         if self.data is not None:
