@@ -14,6 +14,7 @@ import unnoise
 from toy import Toy, texts
 from unnoise import Model
 from unnoise.data import Characters, Text8
+from unnoise.data.texts import Stream
 from unnoise.method_table import SAMPLERS, method, methods
 from unnoise.process.insertion import OPEN
 from unnoise.template import Template
@@ -110,6 +111,14 @@ def test_saving_and_loading_changes_nothing(name: str, tmp_path: Path) -> None:
     assert again.config() == model.config()
     assert again.generate(steps=5) == model.generate(steps=5)
     assert again.score("abc", samples=4) == model.score("abc", samples=4)
+
+
+def test_bits_are_counted_by_the_character_not_by_the_token() -> None:
+    """A network that knows nothing needs log₂ 27 bits a token: at 2.5 characters a token, log₂ 27 / 2.5 a character."""
+    model = Model.build("ar", Text8(), length=8, width=16, depth=1, heads=2)
+    texts = Stream(torch.randint(27, (400,), generator=torch.Generator().manual_seed(0)), 8, characters=2.5)
+    bits, error = model.bits_per_char(texts, 10, 1)
+    assert bits == pytest.approx(math.log2(27) / 2.5, rel=1e-5) and error < 1e-5
 
 
 def test_a_template_knows_what_came_into_each_blank() -> None:
