@@ -7,7 +7,6 @@ lines more than this table shows.
 """
 
 import argparse
-import dataclasses
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,11 +17,12 @@ from torch import Tensor
 from unnoise.data import Text8
 from unnoise.data.corpus import Corpus, corpus
 from unnoise.denoiser import Denoiser
-from unnoise.model import Model
-from unnoise.network.transformer import Shape
+from unnoise.model.model import Model
+from unnoise.network.table import rebuild_network
 from unnoise.objective import CrossEntropy, Elbo, Objective
 from unnoise.process import Process
-from unnoise.trainer import Options, Run
+from unnoise.training.loop import TrainingRun
+from unnoise.training.options import TrainingOptions
 
 
 class Complementary(Objective):
@@ -30,11 +30,11 @@ class Complementary(Objective):
 
     def __init__(self, process: Process):
         super().__init__()
-        self.inner = CrossEntropy(process, easy=0.3)
+        self.inner = CrossEntropy(process, initial_max_t=0.3)
         self.process = process
 
-    def advance(self, progress: float) -> None:
-        self.inner.advance(progress)
+    def set_progress(self, progress: float) -> None:
+        self.inner.set_progress(progress)
 
     def forward(self, denoiser: Denoiser, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         half = x[: len(x) // 2]
@@ -54,8 +54,8 @@ CHOICES: dict[str, tuple[dict[str, Any], dict[str, Any], Callable[[Process], Obj
     "no convolution": ({"taps": 1}, {}, None),
     "convolution of 5 taps": ({"taps": 5}, {}, None),
     "convolution of 15 taps": ({"taps": 15}, {}, None),
-    "attention in every block": ({"every": 1}, {}, None),
-    "4 layers, attention in each": ({"every": 1, "depth": 4}, {}, None),
+    "attention in every block": ({"attention_every": 1}, {}, None),
+    "4 layers, attention in each": ({"attention_every": 1, "depth": 4}, {}, None),
     "width 192": ({"width": 192}, {}, None),
     "batch 4, twice the steps": ({}, {"batch": 4}, None),
     "batch 16, half the steps": ({}, {"batch": 16}, None),
@@ -70,11 +70,12 @@ def trial(
     """Bits, standard error, and seconds."""
     base = Model.build("mdlm", Text8(), length=256)
     torch.manual_seed(0)
-    model = Model(base.method, base.codec, dataclasses.replace(base.shape, **shape))
+    network = rebuild_network("transformer", {**base.config()["network"]["config"], **shape})
+    model = Model(base.method, base.codec, network, base.length)
     steps = steps * BATCH // options.get("batch", BATCH)  # equal characters
     adam = options.pop("adam", False)
-    chosen = Options(steps=steps, eval_windows=512, **options)
-    run = Run(model, source, chosen, objective=objective(model.process) if objective else None)
+    chosen = TrainingOptions(steps=steps, eval_windows=512, **options)
+    run = TrainingRun(model, source, chosen, objective=objective(model.process) if objective else None)
     if adam:  # all weights in the Adam group
         for group in run.optimizer.param_groups:
             group["orthogonal"], group["lr"] = False, chosen.other_lr
@@ -82,7 +83,7 @@ def trial(
     for _ in range(steps):
         run.step()
     seconds = time.monotonic() - start
-    bits, error = run.measure()
+    bits, error = run.evaluate()
     return bits, error, seconds
 
 
@@ -93,7 +94,7 @@ if __name__ == "__main__":
     parser.add_argument("--only", default="", help="the choices whose names hold this")
     arguments = parser.parse_args()
     text = corpus(arguments.data)
-    print(f"{arguments.steps} steps of 8 × 256 characters; shape is {Shape.__name__}(…) of the size tiny unless named")
+    print(f"{arguments.steps} steps of 8 × 256 characters; the size is tiny unless named")
     first = None
     for name, (changed_shape, changed_options, objective) in CHOICES.items():
         if arguments.only not in name:

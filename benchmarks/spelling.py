@@ -103,34 +103,34 @@ def measure(passages: list[Passage], correct: Callable[[str], list[Edit]]) -> di
 
 
 def examples(speller: Speller, passages: list[Passage]) -> list[tuple[list[dict[str, float]], int]]:
-    """For each word in doubt what speaks for its readings, and which of them is right; those without a right one left out."""
+    """For each word in doubt what speaks for its candidates, and which of them is right; those without a right one left out."""
     found = []
     for text, mistakes in passages:
-        for readings in speller.weigh(text, wary=math.inf):
-            start, stop = readings[0].start, readings[0].stop
+        for candidates in speller.weigh(text, wary=math.inf):
+            start, stop = candidates[0].start, candidates[0].stop
             touched = [mistake for mistake in mistakes if mistake[0] < stop and mistake[1] > start]
             right = 0
             if touched:
                 first, last, meant = touched[0]
                 good = [
-                    plain(applied(text, first, last, [Edit(start, text[start:stop], reading.text, 1.0)])) == plain(meant)
-                    for reading in readings
+                    plain(applied(text, first, last, [Edit(start, text[start:stop], candidate.text, 1.0)])) == plain(meant)
+                    for candidate in candidates
                 ]
                 right = good.index(True) if True in good else -1
             if right >= 0:
-                found.append(([reading.evidence for reading in readings], right))
+                found.append(([candidate.evidence for candidate in candidates], right))
     return found
 
 
 def fit(cases: list[tuple[list[dict[str, float]], int]], ridge: float = 0.2) -> dict[str, float]:
     """The weights of greatest likelihood, with a little pull towards zero: a convex problem."""
     names = list(asdict(Channel()))
-    widest = max(len(readings) for readings, _ in cases)
+    widest = max(len(candidates) for candidates, _ in cases)
     facts = torch.zeros(len(cases), widest, len(names), dtype=torch.float64)
     there = torch.zeros(len(cases), widest, dtype=torch.bool)
-    for i, (readings, _) in enumerate(cases):
-        facts[i, : len(readings)] = torch.tensor([[reading.get(name, 0.0) for name in names] for reading in readings])
-        there[i, : len(readings)] = True
+    for i, (candidates, _) in enumerate(cases):
+        facts[i, : len(candidates)] = torch.tensor([[candidate.get(name, 0.0) for name in names] for candidate in candidates])
+        there[i, : len(candidates)] = True
     right = torch.tensor([answer for _, answer in cases])
     weights = torch.zeros(len(names), dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([weights], max_iter=500, line_search_fn="strong_wolfe")

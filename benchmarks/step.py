@@ -2,7 +2,7 @@
 
     python benchmarks/step.py
 
-Both use the same network, optimiser and batch. At a small vocabulary the house must cost next to nothing; at 50,257 tokens the
+Both use the same network, optimiser and batch. At a small vocabulary unnoise must cost next to nothing; at 50,257 tokens the
 output head runs at masked positions only, which the bare loop cannot do.
 """
 
@@ -14,10 +14,11 @@ from torch.nn import functional as F
 from memory import peak_bytes
 from unnoise.data import Text8
 from unnoise.data.codec import Codec
-from unnoise.model import Model
+from unnoise.model.model import Model
 from unnoise.objective import CrossEntropy
-from unnoise.optimizer import Muon, split
-from unnoise.trainer import Options, Run
+from unnoise.training.loop import TrainingRun
+from unnoise.training.optimizer import Muon, split
+from unnoise.training.options import TrainingOptions
 
 CASES = {  # name → vocabulary, batch, length, rounds
     "small": (27, 16, 256, 12),
@@ -38,12 +39,12 @@ class Numbers(Codec):
     show = Text8.show
 
 
-def make(case: str) -> tuple[Run, torch.Tensor]:
+def make(case: str) -> tuple[TrainingRun, torch.Tensor]:
     vocab, batch, length, _ = CASES[case]
     model = Model.build("mdlm", Numbers(vocab), length=length)
     tokens = torch.randint(vocab, (200_000,), generator=torch.Generator().manual_seed(0))
     # no curriculum here: half of the positions are masked on average, as in most of a run
-    run = Run(model, tokens, Options(steps=10_000, batch=batch), objective=CrossEntropy(model.process))
+    run = TrainingRun(model, tokens, TrainingOptions(steps=10_000, batch=batch), objective=CrossEntropy(model.process))
     return run, tokens[: batch * length].view(batch, length)
 
 

@@ -18,9 +18,9 @@ from torch.nn import functional as F
 
 from unnoise.data import Text8
 from unnoise.data.corpus import Corpus, corpus
-from unnoise.model import Model
-from unnoise.optimizer import Muon, split
-from unnoise.trainer import train
+from unnoise.model.model import Model
+from unnoise.training.loop import train
+from unnoise.training.optimizer import Muon, split
 
 K, LENGTH, BATCH = 27, 256, 16
 

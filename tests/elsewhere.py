@@ -125,14 +125,15 @@ def use(name: str) -> None:
     """All verbs of a model that is elsewhere."""
     from unnoise import Model
     from unnoise.data import Text8
-    from unnoise.trainer import Options, Run
+    from unnoise.training.loop import TrainingRun
+    from unnoise.training.options import TrainingOptions
 
     with Watching():
         model = Model.build(name, Text8(), length=12, width=16, depth=1, heads=2).to(ELSEWHERE)
-        texts = torch.randint(27, (40, 12)) if model.process.variable else torch.randint(27, (2000,))
-        run = Run(model, texts, Options(steps=2, batch=2, eval_windows=2))
+        texts = torch.randint(27, (40, 12)) if model.process.variable_length else torch.randint(27, (2000,))
+        run = TrainingRun(model, texts, TrainingOptions(steps=2, batch=2, eval_windows=2))
         run.step()
-        run.measure()
+        run.evaluate()
     with torch.no_grad(), Watching():
         model.network.requires_grad_(False)
         model.process.requires_grad_(False)

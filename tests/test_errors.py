@@ -155,7 +155,7 @@ MISTAKES = {
         lambda: Elbo(Uniform(4, LogLinear()), network_free=True),
         r"needs a Masked process, found Uniform",
     ),
-    "an unknown method": (lambda: unnoise.method("mdml"), r"unknown method 'mdml': use one of .*mdlm"),
+    "an unknown method": (lambda: unnoise.method("mdml"), r"unknown method 'mdml': did you mean 'mdlm'\? use one of .*mdlm"),
 }
 
 

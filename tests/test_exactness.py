@@ -8,7 +8,7 @@ import torch
 from cases import COMBINATIONS, build
 from toy import Exact, Perturbed, Random, Toy, expected, quadrature
 from unnoise import Elbo, Linear, Masked, Process, ScorePrediction, Uniform
-from unnoise.process.base import LATEST
+from unnoise.process.state import LATEST
 
 TOYS = {"K=3 L=2": Toy(3, 2, seed=0), "K=4 L=3": Toy(4, 3, seed=1)}
 
@@ -32,8 +32,8 @@ def integral(toy: Toy, process: Process, elbo: Elbo, denoiser, nodes: int = 40) 
         for i in range(1, elbo.steps + 1):
             total += float(expected(toy, process, i / elbo.steps, lambda x, x_t, t: elbo.at(denoiser, x, x_t, t)))
     total += float((toy.p * process.noise_kl(toy.x).sum(-1)).sum())
-    if process.closing > 0:
-        total += float((toy.p * elbo.closing(denoiser, toy.x)).sum())
+    if process.residual_signal > 0:
+        total += process.residual_signal * float((toy.p * elbo.masked_reconstruction(denoiser, toy.x)).sum())
     if float(process.schedule.noise(torch.tensor([elbo.start])).max()) > 0:
         total += float(expected(toy, process, elbo.start, lambda x, x_t, t: elbo.reconstruction(denoiser, x, x_t, t)))
     return total
@@ -204,8 +204,8 @@ def test_an_unfinished_process_pays_at_the_noise_end() -> None:
         exact = Exact(toy, process, kind)
         bound = integral(toy, process, Elbo(process), exact)
         paid = float((toy.p * process.noise_kl(toy.x).sum(-1)).sum())
-        if process.closing:
-            paid += float((toy.p * Elbo(process).closing(exact, toy.x)).sum())
+        if process.residual_signal:
+            paid += process.residual_signal * float((toy.p * Elbo(process).masked_reconstruction(exact, toy.x)).sum())
         assert bound > toy.entropy - 1e-6
         assert bound - paid < toy.entropy - 1e-6
     uniform = build("uniform", "unfinished", 5)

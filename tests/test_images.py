@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from unnoise import MeanPrediction, Model, train
-from unnoise.cli import main
+from unnoise.cli.main import main
 from unnoise.data import Pixels, Text8
 from unnoise.data.corpus import corpus
 from unnoise.data.images import images, sheet
 from unnoise.data.pixels import half
-from unnoise.network.transformer import Convolution, Shape, Transformer, angles
+from unnoise.network.transformer import Convolution, Transformer, TransformerConfig, rotary_angles
 
 
 def nano(labels: int = 3, method: str = "mdlm", seed: int = 0) -> Model:
@@ -40,8 +40,14 @@ def stripes(tmp_path: Path) -> Path:
     return tmp_path / "stripes.npz"
 
 
+def grid_config(grid: tuple[int, int], channels: int = 1) -> TransformerConfig:
+    return TransformerConfig(
+        inputs=3, outputs=2, length=grid[0] * grid[1], width=2, heads=1, taps=9, grid=grid, channels=channels
+    )
+
+
 def test_the_convolution_is_the_square_around_each_pixel() -> None:
-    conv = Convolution(2, 9, False, (3, 4))
+    conv = Convolution(grid_config((3, 4)), 0)
     with torch.no_grad():
         conv.weight.copy_(torch.randn(9, 2, generator=torch.Generator().manual_seed(0)))
     x = torch.randn(1, 12, 2, generator=torch.Generator().manual_seed(1))
@@ -56,20 +62,20 @@ def test_the_convolution_is_the_square_around_each_pixel() -> None:
 
 
 def test_positions_turn_by_row_and_by_column() -> None:
-    turned = angles(Shape(inputs=3, outputs=2, length=12, width=16, heads=2, grid=(3, 4)))
+    turned = rotary_angles(TransformerConfig(inputs=3, outputs=2, length=12, width=16, heads=2, grid=(3, 4)))
     assert turned.shape == (12, 4)
     assert torch.equal(turned[5, :2], turned[4, :2]) and not torch.equal(turned[5, 2:], turned[4, 2:])  # one row
     assert torch.equal(turned[5, 2:], turned[1, 2:]) and not torch.equal(turned[5, :2], turned[1, :2])  # one column
     with pytest.raises(ValueError, match="rows × columns = its length"):
-        Shape(inputs=3, outputs=2, length=11, grid=(3, 4))
+        TransformerConfig(inputs=3, outputs=2, length=11, grid=(3, 4))
 
 
 def test_colours_are_convolved_each_with_its_own() -> None:
-    conv = Convolution(2, 9, False, (3, 6), 3)  # 3 × 2 pixels of three channels
+    conv = Convolution(grid_config((3, 6), 3), 0)  # 3 × 2 pixels of three channels
     with torch.no_grad():
         conv.weight.copy_(torch.randn(9, 2, generator=torch.Generator().manual_seed(0)))
     x = torch.randn(1, 18, 2, generator=torch.Generator().manual_seed(1))
-    one = Convolution(2, 9, False, (3, 2))
+    one = Convolution(grid_config((3, 2)), 0)
     one.weight = conv.weight
     for channel in range(3):
         assert torch.allclose(conv(x, None, None)[:, channel::3], one(x[:, channel::3], None, None), atol=1e-6)
@@ -77,8 +83,9 @@ def test_colours_are_convolved_each_with_its_own() -> None:
 
 def test_a_network_tells_channels_apart_and_rotates_by_pixels() -> None:
     model = Model.build("mdlm", Pixels((4, 2, 3), 5), length=24, width=16, depth=1, heads=2)
-    assert model.shape.channels == 3 and model.shape.grid == (4, 6)
-    turned = angles(model.shape)
+    shape = model.network.shape
+    assert shape.channels == 3 and shape.grid == (4, 6)
+    turned = rotary_angles(shape)
     assert torch.equal(turned[0], turned[2]) and not torch.equal(turned[2], turned[3])
     with torch.no_grad():
         for weight in model.network.parameters():
@@ -133,9 +140,9 @@ def test_painting_keeps_what_is_known(method: str) -> None:
 
 def test_labels_are_learned_and_kept(stripes: Path, tmp_path: Path) -> None:
     source = corpus(str(stripes))
-    assert source.splits == ["train", "valid", "test"] and source.classes == 2
+    assert source.splits == ["train", "valid", "test"] and source.label_names == ("0", "1")
     codec = source.codec("auto", ends=True)
-    model = Model.build("mdlm", codec, length=16, width=16, depth=1, heads=2, labels=source.classes)
+    model = Model.build("mdlm", codec, length=16, width=16, depth=1, heads=2, labels=source.label_names)
     report = train(model, source, steps=200, batch=16, eval_windows=20)
     assert report.bits < report.bits_before
     model.save(tmp_path / "m")
@@ -174,7 +181,7 @@ def test_the_digits() -> None:
     pytest.importorskip("sklearn", reason="the images extra is not installed")
     source = corpus("digits")
     codec = source.codec("auto", ends=True)
-    assert (codec.vocab, codec.length, codec.grid, source.classes) == (17, 64, (8, 8), 10)
+    assert (codec.vocab, codec.length, codec.grid, len(source.label_names)) == (17, 64, (8, 8), 10)
     rows = {split: source.texts(codec, split, 64).windows() for split in source.splits}
     assert [len(rows[split]) for split in ("train", "valid", "test")] == [1439, 179, 179]
     batch = source.texts(codec, "train", 64).batch(5, 0, 0)
@@ -201,15 +208,15 @@ def test_a_sheet_of_colours(tmp_path: Path) -> None:
 
 
 def test_a_network_with_labels_saves_them() -> None:
-    shape = Shape(inputs=6, outputs=5, length=16, width=16, heads=2, labels=3, grid=(4, 4))
-    assert Transformer(shape).label is not None and Shape(**{**vars(shape), "grid": [4, 4]}) == shape
+    shape = TransformerConfig(inputs=6, outputs=5, length=16, width=16, heads=2, labels=3, grid=(4, 4))
+    assert Transformer(**vars(shape)).label is not None and TransformerConfig(**{**vars(shape), "grid": [4, 4]}) == shape
 
 
 def test_an_image_can_be_watched(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     nano().save("m")
-    assert Pixels((2, 2), 5).canvas([0, 4, 5, 5]) == ["  ", "██\n", "··", "··\n"]
-    assert Pixels((1, 1, 3), 5).canvas([0, 5, 4]) == [" ", "·", "█\n"]
+    assert Pixels((2, 2), 5).show_states([0, 4, 5, 5]) == ["  ", "██\n", "··", "··\n"]
+    assert Pixels((1, 1, 3), 5).show_states([0, 5, 4]) == [" ", "·", "█\n"]
     line = "generate --model m --label 1 --num-samples 2 --steps 4 --watch --replay replay.html --out s.png"
     assert main(shlex.split(line)) == 0
     shown = capsys.readouterr().out

@@ -9,7 +9,6 @@ import torch
 
 from unnoise import (
     Ancestral,
-    ConfidentInsertion,
     Cosine,
     Insertion,
     InsertionElbo,
@@ -20,13 +19,13 @@ from unnoise import (
     Masked,
     Model,
     Polynomial,
-    chain,
     sample,
+    sample_frames,
 )
 from unnoise.data import Characters
-from unnoise.data.texts import PAD
-from unnoise.insertion import gap_cost, grow
-from unnoise.process.insertion import OPEN
+from unnoise.families.insertion.objective import gap_cost
+from unnoise.families.insertion.sampler import grow
+from unnoise.process.state import OPEN, PAD
 
 K, LONGEST = 2, 3
 TEXTS = [text for n in range(LONGEST + 1) for text in itertools.product(range(K), repeat=n)]
@@ -197,7 +196,7 @@ def test_the_sampler_comes_to_the_data_as_steps_grow() -> None:
     process = Insertion(K)
     far = []
     for steps in (4, 16, 128):
-        frames = list(chain(process, Exact(process), batch=6000, length=12, sampler=InsertionSampler(steps), seed=0))
+        frames = list(sample_frames(process, Exact(process), batch=6000, length=12, sampler=InsertionSampler(steps), seed=0))
         assert (frames[0].x == OPEN).all() and frames[-1].t == 0
         far.append(distance(law(frames[-1].x), P))
     assert far[0] > far[1] > far[2] and far[2] < 0.04
@@ -286,12 +285,12 @@ def eager(x: torch.Tensor, t: torch.Tensor, where: torch.Tensor | None = None) -
     return InsertionPrediction(torch.full((*x.shape, K), -math.log(K)), torch.ones(x.shape[0], x.shape[1] + 1))
 
 
-@pytest.mark.parametrize("sampler", [InsertionSampler(20), ConfidentInsertion(20)])
+@pytest.mark.parametrize("sampler", [InsertionSampler(20), InsertionSampler(20, order="confidence")])
 def test_given_tokens_keep_their_order_and_closed_gaps_stay_closed(sampler: InsertionSampler) -> None:
     process = Insertion(K)
     given = torch.tensor([0, OPEN, 1, -1, 0]).expand(20, -1).contiguous()
     grown = set()
-    for frame in chain(process, eager, batch=20, length=9, sampler=sampler, seed=1, given=given):
+    for frame in sample_frames(process, eager, batch=20, length=9, sampler=sampler, seed=1, given=given):
         if frame.place is None:
             continue
         for row, place in zip(frame.x.tolist(), frame.place.tolist(), strict=True):
@@ -304,10 +303,10 @@ def test_given_tokens_keep_their_order_and_closed_gaps_stay_closed(sampler: Inse
     assert not (frame.x == process.mask).any()
 
 
-def test_two_doors_are_kept_apart() -> None:
+def test_two_gaps_are_kept_apart() -> None:
     process = Insertion(K)
     given = torch.tensor([[OPEN, 0, 1, OPEN], [0, OPEN, OPEN, 1]])
-    *_, last = chain(process, eager, batch=2, length=30, sampler=InsertionSampler(30), seed=3, given=given)
+    *_, last = sample_frames(process, eager, batch=2, length=30, sampler=InsertionSampler(30), seed=3, given=given)
     for row, place, fixed in zip(last.x.tolist(), last.place.tolist(), ((1, 2), (0, 3)), strict=True):
         text = [(c, p) for c, p in zip(row, place, strict=True) if c != PAD]
         assert [c for c, p in text if p in fixed] == [0, 1] and len(text) > 2
@@ -325,7 +324,11 @@ def test_confidence_order_unmasks_as_many_and_the_surest_first() -> None:
         return InsertionPrediction(probs.log(), torch.zeros(x.shape[0], x.shape[1] + 1))
 
     given = torch.full((4000, 4), -1)
-    frames = list(chain(process, closed, batch=4000, length=4, sampler=ConfidentInsertion(4), seed=0, given=given))
+    frames = list(
+        sample_frames(
+            process, closed, batch=4000, length=4, sampler=InsertionSampler(4, order="confidence"), seed=0, given=given
+        )
+    )
     left = [float((frame.x == process.mask).double().mean()) for frame in frames]
     assert left == pytest.approx([1.0, 0.75, 0.5, 0.25, 0.0], abs=0.015)
     for frame in frames[1:-1]:

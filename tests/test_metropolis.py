@@ -90,7 +90,7 @@ def test_mistakes() -> None:
         (lambda: Metropolis(5, level=0.0), "level must lie between 0 and 1"),
         (
             lambda: sample(Masked(3, Linear()), None, batch=1, length=1, sampler=Metropolis(3)),
-            "give the sampler that writes it",
+            "the sampler that writes it as `before`",
         ),  # pyright: ignore[reportArgumentType]
     ):
         with pytest.raises(ValueError, match=words):

@@ -15,11 +15,12 @@ from toy import Toy, texts
 from unnoise import Model
 from unnoise.data import Characters, Text8
 from unnoise.data.texts import Stream
-from unnoise.method_table import SAMPLERS, method, methods
-from unnoise.process.insertion import OPEN
-from unnoise.template import Template
+from unnoise.method_table import method, methods
+from unnoise.model.template import Template
+from unnoise.process.state import OPEN
+from unnoise.sampler_table import sampler_names
 
-FIXED = [name for name in methods() if not method(name).process(2).variable]
+FIXED = [name for name in methods() if not method(name).process(2).variable_length]
 
 
 def nano(name: str = "mdlm", length: int = 12, codec=None, seed: int = 0) -> Model:
@@ -60,13 +61,13 @@ def test_the_chain_ends_where_generate_does(name: str) -> None:
     assert "·" not in steps[-1].text
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", sampler_names())
 def test_samplers_by_name(sampler: str) -> None:
     names = {"left-to-right": "ar", "gaussian": "gaussian", "ddim": "gaussian", "flow": "bfn"}
     names |= {"insertion": "flexmdm", "insertion-confidence": "flexmdm"}
     model = nano(names.get(sampler, "mdlm"))
     text = model.generate(sampler=sampler, steps=4, temperature=0.7, top_p=0.9)[0]
-    assert len(text) <= 12 if model.process.variable else len(text) == 12
+    assert len(text) <= 12 if model.process.variable_length else len(text) == 12
 
 
 def test_temperature_reaches_the_methods_own_sampler() -> None:
@@ -255,7 +256,7 @@ DAMAGE = {
     "truncated": (truncate, r"model.safetensors does not fit .* damaged or cut short"),
     "a wrong shape": (reshape, r"network.head.bias has shape \[5\], not \[27\]"),
     "a missing weight": (lose, r"network.head.bias is missing"),
-    "an unknown method": (lambda f: spoil(f, method="mdml"), r"unknown method 'mdml': use one of"),
+    "an unknown method": (lambda f: spoil(f, method="mdml"), r"unknown method 'mdml': did you mean 'mdlm'"),
     "no configuration": (lambda f: (f / "config.json").unlink(), r"holds no model: config.json is missing"),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), r"model.safetensors is missing"),
     "a pickle": (pickle, r"it is a pickle, which unnoise does not open"),
@@ -282,7 +283,7 @@ def test_a_damaged_model_is_refused_in_a_sentence(damage: str, tmp_path: Path) -
     [
         (lambda m: m.generate(n=0), "number of samples must be ≥ 1"),
         (lambda m: m.generate(length=13), "1 to 12 tokens, found a length of 13"),
-        (lambda m: m.generate(sampler="magic"), "unknown sampler 'magic': use one of ancestral"),
+        (lambda m: m.generate(sampler="magic"), "unknown sampler 'magic': did you mean 'margin'"),
         (lambda m: m.generate(steps=0), "steps must be a whole number ≥ 1"),
         (lambda m: m.generate(temperature=-1), "temperature must be 0, or lie between"),
         (lambda m: m.infill("no blanks"), r"mark each blank token with \[MASK\]"),
@@ -320,10 +321,10 @@ def test_what_could_stand_at_a_position() -> None:
     for ids, place, words in (([0, 1], 2, "no position 2"), ([0, 28], 0, "holds tokens 0…27")):
         with pytest.raises(ValueError, match=words):
             model.candidates(ids, place, 0.5)
-    with pytest.raises(ValueError, match="has no canvas of tokens"):
+    with pytest.raises(ValueError, match="has no noised tokens"):
         nano("gaussian").candidates([0], 0, 0.5)
 
 
 def test_the_table_says_which_methods_ignore_time() -> None:
     for name in methods():
-        assert nano(name).shape.time == (not method(name).time_free)
+        assert nano(name).network.shape.time == (not method(name).time_free)

@@ -3,14 +3,15 @@
 import pytest
 import torch
 
-from unnoise.network.transformer import SIZES, Cache, Shape, Transformer
-from unnoise.optimizer import Muon, orthogonal, split
+from unnoise.network.base import Cache
+from unnoise.network.transformer import SIZES, Transformer, TransformerConfig
+from unnoise.training.optimizer import Muon, orthogonal, split
 
 
 def network(**changes: object) -> Transformer:
     torch.manual_seed(0)
     shape: dict = {"inputs": 11, "outputs": 10, "length": 24, "width": 32, "depth": 2, "heads": 2} | changes
-    made = Transformer(Shape(**shape))
+    made = Transformer(**shape)
     with torch.no_grad():  # a fresh network says nothing: its last layers start at zero
         for weight in made.parameters():
             weight.add_(0.2 * torch.randn(weight.shape))
@@ -29,7 +30,7 @@ def test_it_computes_at_where_only() -> None:
 
 
 def test_a_fresh_network_is_undecided() -> None:
-    assert (Transformer(Shape(inputs=5, outputs=4, length=8, width=16, heads=2))(X[:, :8] % 5) == 0).all()
+    assert (Transformer(inputs=5, outputs=4, length=8, width=16, heads=2)(X[:, :8] % 5) == 0).all()
 
 
 def test_a_causal_network_sees_only_what_is_before() -> None:
@@ -61,13 +62,13 @@ def test_time_is_seen_when_asked_for() -> None:
 
 
 def test_sizes_and_mistakes() -> None:
-    assert SIZES["base"][:3] == (768, 12, 12)
-    for width, depth, heads, every in SIZES.values():
-        Shape(inputs=2, outputs=2, length=2, width=width, depth=depth, heads=heads, every=every)
+    assert (SIZES["base"]["width"], SIZES["base"]["depth"], SIZES["base"]["heads"]) == (768, 12, 12)
+    for fields in SIZES.values():
+        TransformerConfig(inputs=2, outputs=2, length=2, **fields)
     with pytest.raises(ValueError, match="even multiple of its heads"):
-        Shape(inputs=2, outputs=2, length=2, width=30, heads=4)
+        TransformerConfig(inputs=2, outputs=2, length=2, width=30, heads=4)
     with pytest.raises(ValueError, match="depth must be a whole number ≥ 1, found 0"):
-        Shape(inputs=2, outputs=2, length=2, depth=0)
+        TransformerConfig(inputs=2, outputs=2, length=2, depth=0)
     with pytest.raises(ValueError, match="at most 24 tokens, found 25"):
         network()(torch.zeros(1, 25, dtype=torch.long))
 

@@ -17,7 +17,7 @@ from unnoise import (
     ScoreEntropy,
     Uniform,
 )
-from unnoise.objective import Denoising, leave_one_out
+from unnoise.objective import Denoising
 
 TOY = Toy(3, 2, seed=0)
 
@@ -133,7 +133,7 @@ def test_the_leave_one_out_gradient_is_that_of_the_enumerated_bound() -> None:
 def test_leave_one_out_of_the_network_free_bound_reaches_the_schedule_through_the_boundary() -> None:
     process = build("masked", "per-token", 3)
     elbo = Elbo(process, start=1e-3, network_free=True)
-    boundary = elbo.boundary(Random(TOY, process), TOY.x, None, leave_one_out)
+    boundary = LeaveOneOut(elbo)(Random(TOY, process), TOY.x)
     (gradient,) = torch.autograd.grad(boundary.sum(), process.schedule.theta)
     assert (gradient != 0).all()
 
@@ -155,13 +155,13 @@ def test_times_are_stratified_and_integrate_to_one() -> None:
 
 
 def test_the_curriculum_goes_from_little_noise_to_all() -> None:
-    objective = CrossEntropy(Masked(3, Linear()), easy=0.3, ramp=0.5)
+    objective = CrossEntropy(Masked(3, Linear()), initial_max_t=0.3, ramp=0.5)
     for progress, stop in ((0.0, 0.3), (0.25, 0.65), (0.5, 1.0), (1.0, 1.0)):
-        objective.advance(progress)
+        objective.set_progress(progress)
         t, _ = objective.times(64, torch.device("cpu"), torch.Generator().manual_seed(0))
         assert stop - 0.05 < float(t.max()) <= stop and float(t.min()) < 0.05
     with pytest.raises(ValueError, match="curriculum"):
-        CrossEntropy(Masked(3, Linear()), easy=0.0)
+        CrossEntropy(Masked(3, Linear()), initial_max_t=0.0)
 
 
 def test_cross_entropy_is_nats_of_a_noised_position_whatever_the_noise() -> None:
@@ -174,9 +174,9 @@ def test_cross_entropy_is_nats_of_a_noised_position_whatever_the_noise() -> None
 
     x = torch.zeros(64, 200, dtype=torch.long)
     for process in (Masked(3, Linear()), build("masked", "cosine", 3), Uniform(3, Linear())):
-        objective = CrossEntropy(process, easy=0.3)
+        objective = CrossEntropy(process, initial_max_t=0.3)
         for progress in (0.0, 0.4, 1.0):
-            objective.advance(progress)
+            objective.set_progress(progress)
             nats = objective(undecided, x, torch.Generator().manual_seed(0)).mean() / 200
             assert abs(float(nats) - 1.0986) < 0.03
 

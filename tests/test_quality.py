@@ -8,7 +8,7 @@ import torch
 
 from unnoise import Model
 from unnoise.data import Text8
-from unnoise.quality import OwnJudge, distinct, entropy, judge, qualities, weigh
+from unnoise.evaluation.generative import OwnJudge, distinct, entropy, judge, qualities, weigh
 
 
 def small(method: str) -> Model:

@@ -12,9 +12,7 @@ from unnoise import (
     Confidence,
     Cosine,
     EntropyBounded,
-    LeastEntropy,
     Linear,
-    Margin,
     Masked,
     MeanPrediction,
     PerToken,
@@ -22,10 +20,10 @@ from unnoise import (
     Remasking,
     Sampler,
     Uniform,
-    chain,
     sample,
+    sample_frames,
 )
-from unnoise.sampler.confidence import certainty, entropy, surest
+from unnoise.sampler.masked import certainty, entropy, surest
 
 TOY = Toy(4, 3, seed=1)
 DRAWS = 20_000
@@ -37,7 +35,15 @@ def counts(x: torch.Tensor) -> torch.Tensor:
     return torch.bincount(TOY.index(x), minlength=len(TOY.x))
 
 
-@pytest.mark.parametrize("sampler", [Confidence(3), Margin(3), LeastEntropy(3), EntropyBounded(3, budget=0.0)])
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        Confidence(3),
+        Confidence(3, by="margin"),
+        Confidence(3, by="entropy"),
+        EntropyBounded(3, budget=0.0),
+    ],
+)
 def test_one_token_at_a_time_keeps_an_exact_law_whatever_the_order(sampler: Sampler) -> None:
     made = Masked(4, Linear())
     drawn = sample(made, Exact(TOY, made, "mean"), batch=DRAWS, length=3, sampler=sampler, seed=0)
@@ -54,7 +60,10 @@ def test_all_at_once_draws_the_product_of_the_marginals(sampler: Sampler) -> Non
     assert chi_square(counts(drawn), product) > 1e-4 > chi_square(counts(drawn), TOY.p)
 
 
-@pytest.mark.parametrize(("sampler", "first", "last"), [(Confidence(4), 1, 2), (Margin(4), 3, 1), (LeastEntropy(4), 1, 2)])
+@pytest.mark.parametrize(
+    ("sampler", "first", "last"),
+    [(Confidence(4), 1, 2), (Confidence(4, by="margin"), 3, 1), (Confidence(4, by="entropy"), 1, 2)],
+)
 def test_the_surest_come_first(sampler: Sampler, first: int, last: int) -> None:
     probs = torch.tensor([[0.4, 0.3, 0.3], [0.5, 0.495, 0.005], [0.34, 0.33, 0.33], [0.48, 0.26, 0.26]])
 
@@ -62,7 +71,7 @@ def test_the_surest_come_first(sampler: Sampler, first: int, last: int) -> None:
         values = probs.log().expand(*x.shape, 3)
         return MeanPrediction(values if where is None else values[where])
 
-    frames = list(chain(Masked(3, Linear()), fixed, batch=5, length=4, sampler=sampler, seed=0))
+    frames = list(sample_frames(Masked(3, Linear()), fixed, batch=5, length=4, sampler=sampler, seed=0))
     assert [int((frame.x == 3).sum(1)[0]) for frame in frames] == [4, 3, 2, 1, 0]
     assert ((frames[1].x != 3).nonzero()[:, 1] == first).all()
     assert ((frames[-2].x == 3).nonzero()[:, 1] == last).all()
@@ -89,7 +98,7 @@ def test_the_entropy_budget_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    "sampler", [Confidence(5), EntropyBounded(5), EntropyBounded(5, budget=0.1), Remasking(5), PredictorCorrector.make(5)]
+    "sampler", [Confidence(5), EntropyBounded(5), EntropyBounded(5, budget=0.1), Remasking(5), PredictorCorrector().with_nfe(5)]
 )
 def test_no_more_calls_than_steps_and_given_tokens_stay(sampler: Sampler) -> None:
     toy = Toy(3, 6, seed=2)
@@ -102,7 +111,7 @@ def test_no_more_calls_than_steps_and_given_tokens_stay(sampler: Sampler) -> Non
         return inner(x, t, where)
 
     given = torch.tensor([[0, -1, -1, 2, -1, -1]]).expand(7, -1).contiguous()
-    *_, last = chain(made, counted, batch=7, length=6, sampler=sampler, given=given, seed=1)
+    *_, last = sample_frames(made, counted, batch=7, length=6, sampler=sampler, given=given, seed=1)
     assert 1 <= calls <= 5 and last.t == 0 and (last.x < 3).all()
     assert (last.x[:, 0] == 0).all() and (last.x[:, 3] == 2).all()
 
@@ -217,7 +226,7 @@ def test_noise_upon_noise_is_noise(process: str) -> None:
 
 def test_a_corrector_by_name_takes_no_more_calls_than_steps() -> None:
     for steps in (1, 2, 3, 5, 8):
-        made = PredictorCorrector.make(steps)
+        made = PredictorCorrector().with_nfe(steps)
         assert isinstance(made, PredictorCorrector) and steps - 1 <= 2 * made.steps - 1 <= steps
 
 
@@ -234,7 +243,7 @@ def test_remasking_draws_what_its_steps_say() -> None:
 
 def test_remasking_keeps_the_share_of_masks_and_takes_tokens_back() -> None:
     made = Masked(4, Linear())
-    frames = list(chain(made, Exact(TOY, made, "mean"), batch=4000, length=3, sampler=Remasking(10, rate=0.2), seed=0))
+    frames = list(sample_frames(made, Exact(TOY, made, "mean"), batch=4000, length=3, sampler=Remasking(10, rate=0.2), seed=0))
     for frame in frames[1:-1]:
         assert float((frame.x == 4).double().mean()) == pytest.approx(frame.t, abs=0.02)
     back = [((a.x != 4) & (b.x == 4)).any() for a, b in itertools.pairwise(frames)]

@@ -19,11 +19,12 @@ from unnoise import (
     Sampler,
     ScorePrediction,
     TweedieLeaping,
-    chain,
     sample,
+    sample_frames,
 )
-from unnoise.sampler.base import Asker, GridSampler
-from unnoise.sampler.leaping import Leaping
+from unnoise.denoiser import SamplingDenoiser
+from unnoise.sampler.base import GridSampler
+from unnoise.sampler.tau_leaping import Leaping
 
 TOYS = {"K=3 L=2": Toy(3, 2, seed=0), "K=4 L=3": Toy(4, 3, seed=1)}
 DRAWS = 20_000
@@ -214,7 +215,7 @@ def test_every_canvas_is_yielded_and_the_last_has_no_mask() -> None:
     for schedule in ("linear", "geometric", "log-linear"):
         made = build("masked", schedule, 4)
         for sampler in (Ancestral(9), TweedieLeaping(9), EulerLeaping(9), FirstHitting()):
-            frames = list(chain(made, Random(toy, made), batch=40, length=3, sampler=sampler, seed=0))
+            frames = list(sample_frames(made, Random(toy, made), batch=40, length=3, sampler=sampler, seed=0))
             assert frames[0].t == 1 and frames[-1].t == 0
             assert (frames[0].x == made.mask).all() and not (frames[-1].x == made.mask).any()
             assert all(a.t >= b.t for a, b in itertools.pairwise(frames))
@@ -239,19 +240,19 @@ def test_temperature_and_top_p_shape_the_mean() -> None:
     assert len(torch.unique(cold, dim=0)) <= 6  # nothing but the order is left to chance
 
 
-def test_the_asker_counts_and_remembers() -> None:
+def test_a_sampling_denoiser_counts_and_remembers() -> None:
     toy = TOYS["K=4 L=3"]
     made = Masked(4, Linear())
-    asker = Asker(made, Random(toy, made, time=0.0), length=3, time_free=True)
+    calls = SamplingDenoiser(made, made, Random(toy, made, time=0.0), length=3, time_free=True)
     x = torch.full((2, 3), made.mask)
     where = torch.ones_like(x, dtype=torch.bool)
-    first = asker(x, torch.ones(2), where)
-    again = asker(x, torch.zeros(2), where)
-    assert torch.equal(first.values, again.values) and asker.evaluations == 2
+    first = calls.predict(x, torch.ones(2), where)
+    again = calls.predict(x, torch.zeros(2), where)
+    assert torch.equal(first.values, again.values) and calls.nfe == 2
     x = x.clone()
     x[1, 0] = 2
-    asker(x, torch.zeros(2), where & (x == made.mask))
-    assert asker.evaluations == 3
+    calls.predict(x, torch.zeros(2), where & (x == made.mask))
+    assert calls.nfe == 3
 
 
 def test_the_grids_and_where_leaping_begins() -> None:
@@ -273,12 +274,9 @@ def test_a_step_reveals_the_right_share_of_masks() -> None:
         made = build("masked", schedule, 3)
         x = torch.full((400, 100), made.mask)
         s, t = torch.full((400,), 0.3), torch.full((400,), 0.8)
-
-        def predict(x, t, where):
-            return MeanPrediction.from_logits(torch.zeros(int(where.sum()), 3))
-
-        after = made.step(predict, x, s, t, torch.ones_like(x, dtype=torch.bool), torch.Generator().manual_seed(0))
-        share = float((after == made.mask).double().mean())
+        free = torch.ones_like(x, dtype=torch.bool)
+        moving = made.jump_positions(x, s, t, free, torch.Generator().manual_seed(0))
+        share = 1 - float(moving.double().mean())
         assert abs(share - float(made.schedule.noise(s[:1]) / made.schedule.noise(t[:1]))) < 0.01
 
 
@@ -309,7 +307,7 @@ def test_everything_given_is_a_chain_too() -> None:
     made = Masked(4, Linear())
     known = torch.tensor([[1, 2, 3]])
     for sampler in (Ancestral(3), FirstHitting()):
-        frames = list(chain(made, Random(TOYS["K=4 L=3"], made), batch=1, length=3, sampler=sampler, given=known))
+        frames = list(sample_frames(made, Random(TOYS["K=4 L=3"], made), batch=1, length=3, sampler=sampler, given=known))
         assert frames[-1].t == 0 and torch.equal(frames[-1].x, known)
 
 

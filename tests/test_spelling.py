@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from unnoise import Model
-from unnoise.cli import main
+from unnoise.cli.main import main
 from unnoise.data import Characters, Text8
-from unnoise.spelling import Channel, Reading, Speller, Words, evidence, matched_case
+from unnoise.spelling import Candidate, Channel, Speller, Words, evidence, matched_case
 from unnoise.spelling.channel import edits
 
 COUNTS = {"the": 5000, "of": 3000, "a": 2500, "in": 2000, "lot": 300, "city": 900, "some": 900, "times": 700, "sometimes": 400}
@@ -71,24 +71,24 @@ def test_alternatives_come_with_their_probabilities() -> None:
 
 
 def test_the_context_of_a_masked_model_is_its_exact_conditional() -> None:
-    """Over all readings of a span log p(c | the rest) is a distribution: all words of two letters sum to 1."""
+    """Over all candidates of a span log p(c | the rest) is a distribution: all words of two letters sum to 1."""
     model = Model.build("mdlm", Characters("abc "), length=8, width=16, depth=1, heads=2)
     with torch.no_grad():
         for weight in model.network.parameters():
             weight.add_(0.3 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(weight.numel())))
     made = Speller(model, Words({"ab": 3, "abc": 2}))
-    readings = [Reading(3, 5, "".join(pair), {}) for pair in itertools.product("abc ", repeat=2)]
-    context = torch.tensor(made.context("ab ca bc", readings), dtype=torch.float64)
+    candidates = [Candidate(3, 5, "".join(pair), {}) for pair in itertools.product("abc ", repeat=2)]
+    context = torch.tensor(made.context("ab ca bc", candidates), dtype=torch.float64)
     assert float(context.exp().sum()) == pytest.approx(1, abs=1e-5)
     short = Speller(Model.build("mdlm", Characters("abc "), length=4, width=8, depth=1, heads=2), Words({"ab": 3}))
-    assert short.context("ab ca bc", [Reading(3, 5, "ca", {})])[0] == pytest.approx(-2 * torch.log(torch.tensor(4.0)).item())
+    assert short.context("ab ca bc", [Candidate(3, 5, "ca", {})])[0] == pytest.approx(-2 * torch.log(torch.tensor(4.0)).item())
 
 
 def test_context_decides_between_rivals_of_equal_count() -> None:
     made = Speller(speller().model, Words(COUNTS), Channel(context=1.0))
-    made.context = lambda text, readings: [5.0 if r.text == "their" else 0.0 for r in readings]  # type: ignore[method-assign]
+    made.context = lambda text, candidates: [5.0 if r.text == "their" else 0.0 for r in candidates]  # type: ignore[method-assign]
     assert made.correct("the thier home").text == "the their home"
-    made.context = lambda text, readings: [-30.0 if r.text == "their" else 0.0 for r in readings]  # type: ignore[method-assign]
+    made.context = lambda text, candidates: [-30.0 if r.text == "their" else 0.0 for r in candidates]  # type: ignore[method-assign]
     assert made.correct("the thier home").text != "the their home"
 
 

@@ -19,10 +19,10 @@ import uvicorn
 from starlette.testclient import TestClient
 
 import unnoise
-from unnoise.model import GAP, MASK
+from unnoise.model.template import GAP, MASK
 from unnoise.spelling import Words
 from unnoise.studio import make_app
-from unnoise.studio.desk import Busy, Desk
+from unnoise.studio.jobs import JobQueue, QueueFull
 
 CHROMIUM = Path("/usr/bin/chromium")
 WORDS = "the cat sat on mat and dog log while bird sang in tree"
@@ -94,7 +94,7 @@ def test_the_models_and_what_they_can_do(client: TestClient) -> None:
     assert "confidence" in names["mdlm"] and "left-to-right" not in names["mdlm"]
     assert names["ar"] == ["left-to-right"] and names["flexmdm"] == ["insertion", "insertion-confidence"]
     assert about["mdlm"]["corrects"] and not about["ar"]["corrects"]
-    assert about["flexmdm"]["variable"] and about["mdlm"]["own"] == "ancestral"
+    assert about["flexmdm"]["variable_length"] and about["mdlm"]["own_sampler"] == "ancestral"
 
 
 def test_a_chain_is_the_models_own(client: TestClient, folders: list[Path]) -> None:
@@ -157,7 +157,7 @@ def test_samplers_side_by_side(client: TestClient) -> None:
     found = {one["sampler"]: one for one in lines(client, "compare", samplers=names, steps=4, seed=1) if "text" in one}
     assert list(found) == names
     assert found["confidence"]["calls"] <= 4 and found["first-hitting"]["calls"] == 24
-    assert all(len(one["text"]) == 24 and "law" in one for one in found.values())
+    assert all(len(one["text"]) == 24 and "distribution" in one for one in found.values())
 
 
 def test_a_chain_as_a_page(client: TestClient) -> None:
@@ -215,7 +215,10 @@ def test_the_models_as_openai_lists_them(client: TestClient) -> None:
         ("chain", {"temperature": -1}, 400, "number from 0 to 2"),
         ("chain", {"top_p": 0}, 400, "number from"),
         ("chain", {"seed": -1}, 400, "whole number"),
-        ("chain", {"sampler": "gaussian"}, 400, "must be one of"),
+        ("chain", {"sampler": "gaussian"}, 400, "cannot write with gaussian: use one of"),
+        ("chain", {"sampler": "remasking:rate=2"}, 400, "Rate must lie in"),
+        ("chain", {"sampler": "remasking:speed=2"}, 400, "no field 'speed'"),
+        ("chain", {"label": "poem"}, 400, "must be one of"),
         ("chain", {"sampler": ["confidence"]}, 400, "found a list"),
         ("chain", {"stpes": 8}, 400, "'stpes' is unknown"),
         ("chain", {"template": "nothing blank"}, 400, "Nothing to fill in"),
@@ -235,11 +238,11 @@ def test_the_models_as_openai_lists_them(client: TestClient) -> None:
         ("correct", {"text": "teh cat", "keep": "teh"}, 400, "list"),
         ("correct", {"text": "teh cat", "model": "ar"}, 400, "masked or uniform"),
         ("compare", {"samplers": []}, 400, "at least one"),
-        ("compare", {"samplers": ["nonsense"]}, 400, "must be one of"),
+        ("compare", {"samplers": ["nonsense"]}, 400, "Unknown sampler"),
         ("candidates", {"ids": [99], "place": 0}, 400, "from 0 to 27"),
         ("candidates", {"ids": [0] * 25, "place": 0}, 400, "at most 24 entries"),
         ("candidates", {"ids": [], "place": 3}, 400, "no position 3"),
-        ("candidates", {"ids": [1], "place": 0, "model": "ar"}, 400, "no canvas"),
+        ("candidates", {"ids": [1], "place": 0, "model": "ar"}, 400, "no noised tokens"),
         ("schedule", {"steps": None, "model": 3}, 400, "must be a text"),
         ("../v1/completions", {"prompt": f"a{MASK}"}, 400, "suffix"),
         ("../v1/completions", {"prompt": "a" * 24}, 400, "no room"),
@@ -333,22 +336,22 @@ def test_folders_without_a_model(tmp_path: Path, folders: list[Path]) -> None:
 # ---- one request beside another -------------------------------------------------------------------------------------
 
 
-def test_the_desk_has_a_limit() -> None:
+def test_the_queue_has_a_limit() -> None:
     import asyncio
 
     async def scene() -> None:
-        desk = Desk(workers=1, most=2)
-        jobs = [desk.start(iter_forever()) for _ in range(2)]
-        with pytest.raises(Busy):
-            desk.start(iter_forever())
-        async for line in jobs[0]:
+        jobs = JobQueue(workers=1, most=2)
+        started = [jobs.start(iter_forever()) for _ in range(2)]
+        with pytest.raises(QueueFull):
+            jobs.start(iter_forever())
+        async for line in started[0]:
             if line["i"] > 20:
                 break
-        for job in jobs:
+        for job in started:
             job.stop()
-        while desk.under_way:
+        while jobs.under_way:
             await asyncio.sleep(0.01)
-        desk.close()
+        jobs.close()
 
     def iter_forever() -> Any:
         i = 0
@@ -397,15 +400,15 @@ def test_twenty_clients_half_of_which_leave(app: Any, address: str) -> None:
 def soon_idle(app: Any) -> None:
     """Those who left no longer cost anything."""
     start = time.monotonic()
-    while app.state.desk.under_way and time.monotonic() - start < 5:
+    while app.state.jobs.under_way and time.monotonic() - start < 5:
         time.sleep(0.02)
-    assert app.state.desk.under_way == 0
+    assert app.state.jobs.under_way == 0
 
 
 def test_a_completion_ends_when_its_client_leaves(app: Any, address: str) -> None:
     body = {"prompt": "", "max_tokens": 24, "n": 8, "steps": 1024, "sampler": "metropolis"}
     with raw(address, "/v1/completions", body):
-        while not app.state.desk.under_way:
+        while not app.state.jobs.under_way:
             time.sleep(0.01)
     soon_idle(app)
 
@@ -494,7 +497,7 @@ def test_a_chain_is_stopped_on_the_way(page: Any) -> None:
     page.wait_for_selector("#form-chain .stop")
     page.wait_for_selector("#moment[max]", state="attached")  # a first canvas has come
     run(page, "chain")
-    assert int(page.get_attribute("#moment", "max")) < 1000 and page.is_hidden("#trouble")
+    assert int(page.get_attribute("#moment", "max")) < 1000 and page.is_hidden("#error")
 
 
 def test_filling_in_in_a_browser(page: Any) -> None:
@@ -564,15 +567,15 @@ def test_samplers_side_by_side_in_a_browser(page: Any) -> None:
     page.click("nav a[href='#samplers']")
     page.fill("#form-samplers [name=steps]", "8")
     run(page, "samplers")
-    assert page.locator(".rival").count() == 3
-    first = page.locator(".rival").first.inner_text()
-    assert "network calls" in first and "keeps the model's law" in first
+    assert page.locator(".result").count() == 3
+    first = page.locator(".result").first.inner_text()
+    assert "network calls" in first and "keeps the model's distribution" in first
     reload(page)
     assert page.is_visible("#view-samplers") and page.input_value("#form-samplers [name=steps]") == "8"
-    assert page.locator(".rival").first.inner_text() == first
+    assert page.locator(".result").first.inner_text() == first
     page.fill("#form-samplers [name=template]", "nothing is blank here")
     run(page, "samplers")
-    assert "Nothing to fill in" in page.inner_text("#trouble")
+    assert "Nothing to fill in" in page.inner_text("#error")
 
 
 def test_every_control_has_a_name_and_can_be_reached(address: str, browser: Any) -> None:

@@ -1,5 +1,5 @@
 """`python -m unnoise`."""
 
-from unnoise.cli import entry
+from unnoise.cli.main import entry
 
 entry()

@@ -1,16 +1,18 @@
-"""A denoiser is any callable `(x_t, t, where=None) -> Prediction`; this is the one place where one is called."""
+"""A denoiser is any callable `(x_t, t, where=None) -> Prediction`. Every call of one is made here, and its answer checked."""
 
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from unnoise.prediction import Prediction
-from unnoise.process.base import LATEST, Process
+from unnoise.prediction import MeanPrediction, Prediction, TokenPrediction
+from unnoise.process.base import Process
+from unnoise.process.state import LATEST, StateSpace, position_times
 
 
 class Denoiser(Protocol):
-    """x_t: [B, L] long, t: [B] float, where: [B, L] bool or None.
+    """x_t: [B, L] long, t: [B] or [B, L] float, where: [B, L] bool or None.
 
     Without `where` the prediction has shape [B, L, ·]; with it only those n positions are needed, in row-major order, as
     [n, ·]. A denoiser that computed everything anyway may return it all.
@@ -19,32 +21,103 @@ class Denoiser(Protocol):
     def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> Prediction: ...
 
 
-def ask(denoiser: Denoiser, process: Process, x_t: Tensor, t: Tensor, where: Tensor) -> Prediction:
+def predict(denoiser: Denoiser, process: Process, x_t: Tensor, t: Tensor, where: Tensor) -> TokenPrediction:
     """The denoiser's prediction at the n positions `where`: [n, ·], its shape checked.
 
     Times are kept in float64 in this package; a denoiser gets them in torch's default dtype.
     """
-    everywhere = bool(where.all())
-    prediction = denoiser(x_t, t.clamp_max(LATEST).to(torch.get_default_dtype()), None if everywhere else where)
-    if not isinstance(prediction, Prediction):
+    count = int(where.sum())
+    chosen = None if count == where.numel() else where
+    prediction = denoiser(x_t, t.clamp_max(LATEST).to(torch.get_default_dtype()), chosen)
+    if not isinstance(prediction, TokenPrediction):
         raise ValueError(f"a denoiser must return a MeanPrediction or a ScorePrediction, found {type(prediction).__name__}")
-    if prediction.values.dtype in (torch.float16, torch.bfloat16):  # a network may compute in these; a bound may not
-        prediction = prediction.replace(prediction.values.float())
-    values, width, n = prediction.values, prediction.width(process), int(where.sum())
-    if not values.is_floating_point():
-        raise ValueError(f"a prediction must hold floating-point numbers, found {values.dtype}")
-    full = (*x_t.shape, width)
-    if values.shape == full:
-        return prediction.replace(values.flatten(0, 1) if everywhere else values[where])
-    if values.shape == (n, width):
+    return prediction.selected(process, tuple(x_t.shape), chosen, count)
+
+
+def predict_clean(denoiser: Denoiser, process: Process, x_t: Tensor, t: Tensor, where: Tensor) -> Tensor:
+    """log p(x_0 | x_t) at the n positions `where`: x_t, where [B, L], t [B] or [B, L] → [n, K]."""
+    prediction = predict(denoiser, process, x_t, t, where)
+    return prediction.clean(process, x_t[where], position_times(t, x_t)[where])
+
+
+@dataclass
+class SamplingDenoiser:
+    """A denoiser as samplers use it: called only at positions that matter, its mean shaped by temperature and top-p.
+
+    With `time_free` the denoiser ignores t, so a row that has not changed since it was last read at the same positions is not
+    read again, nor is one where nothing moves; the predictions are the same, so is the distribution of the samples. Otherwise
+    the whole batch is read. `nfe` counts the rows that the network has read (number of function evaluations).
+    """
+
+    state_space: StateSpace
+    process: Process
+    """the same, for samplers that serve processes over tokens alone"""
+    denoiser: Denoiser
+    length: int
+    """of the longest text"""
+    time_free: bool = False
+    temperature: float = 1.0
+    top_p: float = 1.0
+    track_confidence: bool = True
+    """whether `confidence` is kept up to date"""
+    mean_for: str | None = None
+    """the name of the sampler, if it can use a mean only"""
+    nfe: int = field(default=0, init=False)
+    _last: tuple[Tensor, Tensor, Tensor, TokenPrediction] | None = field(default=None, init=False)  # x, t, where, prediction
+    _rows: dict[int, tuple[Tensor, Tensor, TokenPrediction]] = field(default_factory=dict, init=False)
+
+    def predict(self, x: Tensor, t: Tensor, where: Tensor) -> TokenPrediction:
+        """The prediction at the n positions `where`: [n, ·]."""
+        if not self.time_free:
+            prediction = self._call(x, t, where)
+        else:
+            rows = where.any(1).nonzero()[:, 0].tolist()
+            changed = [row for row in rows if not self._is_known(row, x[row], where[row])]
+            if changed:
+                fresh = self._call(x[changed], t[changed], where[changed])
+                parts = fresh.values.split(where[changed].sum(1).tolist())
+                for row, values in zip(changed, parts, strict=True):
+                    self._rows[row] = (x[row], where[row], fresh.replace(values))
+            known = [self._rows[row][2] for row in rows]
+            prediction = known[0].replace(torch.cat([one.values for one in known]))
+        self._last = (x, t, where, prediction) if self.track_confidence else None
         return prediction
-    raise ValueError(
-        f"a denoiser asked at {n} of {x_t.shape[0]} × {x_t.shape[1]} positions must return a "
-        f"{type(prediction).__name__} of shape {[n, width]} or {list(full)}, found {list(values.shape)}"
-    )
 
+    def clean(self, x: Tensor, t: Tensor, where: Tensor) -> Tensor:
+        """log p(x_0 | x_t) at the n positions `where`: [n, K]."""
+        return self.predict(x, t, where).clean(self.process, x[where], position_times(t, x)[where])
 
-def clean_at(denoiser: Denoiser, process: Process, x_t: Tensor, t: Tensor, where: Tensor) -> Tensor:
-    """log p(x_0 | x_t) at the n positions `where`: x_t, where [B, L], t [B] → [n, K]."""
-    prediction = ask(denoiser, process, x_t, t, where)
-    return prediction.clean(process, x_t[where], t[:, None].expand(x_t.shape)[where])
+    def confidence(self, x: Tensor, before: Tensor) -> Tensor:
+        """`before` [B, L], brought up to date with the last prediction, about the text that has become x."""
+        if self._last is None:
+            return before
+        read, t, where, prediction = self._last
+        self._last = None
+        log_p = prediction.clean(self.process, read[where], position_times(t, x)[where])
+        token = x[where]
+        chosen = log_p.gather(-1, token.clamp_max(self.process.vocab - 1)[:, None])[:, 0]
+        log_c = torch.where(token < self.process.vocab, chosen, log_p.amax(-1))
+        return before.masked_scatter(where, log_c.exp().to(before.dtype))
+
+    def forget(self) -> None:
+        """Let the last prediction say nothing about confidence: it was about something else than what stands there."""
+        self._last = None
+
+    def _is_known(self, row: int, x: Tensor, where: Tensor) -> bool:
+        known = self._rows.get(row)
+        return known is not None and torch.equal(known[0], x) and torch.equal(known[1], where)
+
+    def _call(self, x: Tensor, t: Tensor, where: Tensor) -> TokenPrediction:
+        self.nfe += len(x)
+        prediction = predict(self.denoiser, self.process, x, t, where)
+        if isinstance(prediction, MeanPrediction):
+            plain = self.temperature == self.top_p == 1
+            return prediction if plain else prediction.shaped(self.temperature, self.top_p)
+        if self.mean_for is not None:
+            raise ValueError(
+                f"{self.mean_for} needs a denoiser that returns a MeanPrediction, found {type(prediction).__name__}; "
+                "use TweedieLeaping or EulerLeaping with a score"
+            )
+        if self.temperature != 1 or self.top_p != 1:
+            raise ValueError("temperature and top_p shape a mean; with a ScorePrediction leave both at 1")
+        return prediction

@@ -1,14 +1,14 @@
-"""What a network's output means.
+"""What a network's output means: the parameterizations of the reverse process.
 
-A denoiser returns one of these, never a bare tensor. Every process can turn any of them into the same three things:
-ratios p_t(y)/p_t(x_t), the reverse step p(x_s | x_t), and the clean distribution p(x_0 | x_t); so a bound or a sampler
-written for one of them serves all. A position is any index of the leading shape P: [B, L], or [n] where only n
-positions were asked for.
+A denoiser returns one of these, never a bare tensor. `TokenPrediction` is what processes over tokens work with: each kind turns
+into the same three things, ratios p_t(y)/p_t(x_t), the reverse step p(x_s | x_t), and the clean distribution p(x_0 | x_t), by
+the formula of the process that fits it; so a bound or a sampler written for one of them serves all. A position is any index of
+the leading shape P: [B, L], or [n] where only n positions were predicted.
 """
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor
@@ -17,8 +17,12 @@ if TYPE_CHECKING:
     from unnoise.process.base import Process
 
 
-class Prediction(ABC):
-    """The common vocabulary of predictions; x_t: [*P] long, s < t: [*P] float."""
+class Prediction:
+    """Whatever a denoiser says."""
+
+
+class TokenPrediction(Prediction, ABC):
+    """A prediction about tokens, for processes over tokens; x_t: [*P] long, s < t: [*P] float."""
 
     @property
     @abstractmethod
@@ -30,7 +34,7 @@ class Prediction(ABC):
         """How many entries the last axis must have for this process."""
 
     @abstractmethod
-    def replace(self, values: Tensor) -> "Prediction":
+    def replace(self, values: Tensor) -> Self:
         """The same kind of prediction with other values."""
 
     @abstractmethod
@@ -45,12 +49,28 @@ class Prediction(ABC):
     def clean(self, process: "Process", x_t: Tensor, t: Tensor) -> Tensor:
         """log p(x_0 | x_t) over the K real tokens: [*P, K]."""
 
+    def selected(self, process: "Process", shape: tuple[int, ...], where: Tensor | None, count: int) -> Self:
+        """This prediction at the n = `count` positions `where` of [B, L] = `shape` (None: at all of them), checked: [n, ·]."""
+        values, width = self.values, self.width(process)
+        if not values.is_floating_point():
+            raise ValueError(f"a prediction must hold floating-point numbers, found {values.dtype}")
+        if values.dtype in (torch.float16, torch.bfloat16):  # a network may compute in these; a bound may not
+            values = values.float()
+        if values.shape == (*shape, width):
+            return self.replace(values.flatten(0, 1) if where is None else values[where])
+        if values.shape == (count, width):
+            return self if values is self.values else self.replace(values)
+        raise ValueError(
+            f"a denoiser called at {count} of {shape[0]} × {shape[1]} positions must return a "
+            f"{type(self).__name__} of shape {[count, width]} or {[*shape, width]}, found {list(values.shape)}"
+        )
+
 
 @dataclass(frozen=True)
-class MeanPrediction(Prediction):
+class MeanPrediction(TokenPrediction):
     """μ = p(x_0 | x_t), a distribution over the K real tokens; kept as normalised log-probabilities.
 
-    log_probs: [B, L, K], or [n, K] where only n positions were asked for. There is no entry for the mask, and a masked
+    log_probs: [B, L, K], or [n, K] where only n positions were predicted. There is no entry for the mask, and a masked
     process carries unmasked tokens over by itself: the two facts called SUBS in MDLM (arXiv:2406.07524) are built in.
     """
 
@@ -68,8 +88,8 @@ class MeanPrediction(Prediction):
     def width(self, process: "Process") -> int:
         return process.vocab
 
-    def replace(self, values: Tensor) -> "MeanPrediction":
-        return MeanPrediction(values)
+    def replace(self, values: Tensor) -> Self:
+        return type(self)(values)
 
     def ratios(self, process: "Process", x_t: Tensor, t: Tensor) -> Tensor:
         return process.mean_ratios(self.log_probs, x_t, t)
@@ -99,7 +119,7 @@ class MeanPrediction(Prediction):
 
 
 @dataclass(frozen=True)
-class ScorePrediction(Prediction):
+class ScorePrediction(TokenPrediction):
     """s_y ≈ p_t(y)/p_t(x_t) for y ≠ x_t, kept as log s (SEDD, arXiv:2310.16834).
 
     log_ratios: [B, L, S], or [n, S]; S = K + 1 for a masked process, K otherwise. The entry at x_t is ignored.
@@ -114,8 +134,8 @@ class ScorePrediction(Prediction):
     def width(self, process: "Process") -> int:
         return process.states
 
-    def replace(self, values: Tensor) -> "ScorePrediction":
-        return ScorePrediction(values)
+    def replace(self, values: Tensor) -> Self:
+        return type(self)(values)
 
     def ratios(self, process: "Process", x_t: Tensor, t: Tensor) -> Tensor:
         return self.log_ratios

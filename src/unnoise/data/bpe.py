@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from unnoise.data.codec import Codec, Tokens
+from unnoise.data.codec import Codec, Tokens, check_texts
 
 FILE = "tokenizer.json"
 END = "<|endoftext|>"
@@ -21,6 +22,19 @@ class Bpe(Codec):
         self.tokenizer = tokenizer
         self.vocab = tokenizer.get_vocab_size()
         self.end = tokenizer.token_to_id(END)
+
+    @classmethod
+    def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Bpe":
+        """`bpe`, or `bpe-4096` for another number of tokens than 2,048."""
+        if detail and not detail.isdigit():
+            raise ValueError(f"the codec bpe takes a number of tokens, as bpe-4096, found {detail!r}")
+        return Bpe.of(check_texts(cls.kind, texts), int(detail or 2048), end)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], folder: Path) -> "Bpe":
+        if not (folder / FILE).exists():
+            raise ValueError(f"the model in {folder} lacks its codec file {FILE}")
+        return Bpe.gpt2(folder)
 
     @staticmethod
     def of(texts: Iterable[str], vocab: int = 2048, end: bool = False) -> "Bpe":
@@ -68,3 +82,11 @@ def _byte_level(model: models.BPE) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
+
+
+class Gpt2(Bpe):
+    """The same from GPT-2's files in a folder: `gpt2:FOLDER`."""
+
+    @classmethod
+    def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Bpe":
+        return Bpe.gpt2(Path(detail or "."))

@@ -9,7 +9,7 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,12 +20,16 @@ DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight"
 
 
 class Codec(ABC):
-    """vocab: K, the end token included; end: its index, or None; unit: what bits are counted per.
+    """Text ↔ tokens 0…K−1.
 
-    length: how many tokens each text has, where that is fixed; grid: how these lie in rows and columns, where they do.
+    kind: the name of this kind of codec. vocab: K, the end token included. end: its index, or None. unit: what bits are counted
+    per. length: how many tokens each text has, where that is fixed. grid: how these lie in rows and columns, where they do.
+
+    A codec of your own gives `vocab`, `encode`, `decode` and `show`; `build` where it is made from texts; `config` and
+    `from_config` where it must be saved with its model, and `save` for what does not fit into a configuration.
     """
 
-    kind: str
+    kind: ClassVar[str]
     vocab: int
     end: int | None = None
     unit: str = "character"
@@ -45,13 +49,30 @@ class Codec(ABC):
     def show(self, token: int) -> str:
         """One token as a person reads it in a chain."""
 
-    def canvas(self, states: Sequence[int]) -> list[str]:
-        """Each state of a canvas as a person reads it; masks begin with ·."""
+    def show_states(self, states: Sequence[int]) -> list[str]:
+        """Each state of a text as a person reads it; masks begin with ·."""
         return [self.show(state) if state < self.vocab else BLANK for state in states]
 
+    @classmethod
+    def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Codec":
+        """A codec of this kind for some texts. end: add a token that ends documents. detail: what follows the name in
+        `name-detail` or `name:detail`."""
+        check_no_detail(cls.kind, detail)
+        return cls()
+
     def config(self) -> dict[str, Any]:
-        """What `codec_from` needs to make this codec again."""
-        return {"kind": self.kind, "end": self.end is not None}
+        """What `from_config` needs to make this codec again, for config.json."""
+        return {"end": self.end is not None}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], folder: Path) -> "Codec":
+        """The codec that was saved with this configuration in this folder."""
+        return cls(**config)
+
+    def __repr__(self) -> str:
+        fields = {name: value for name, value in self.config().items() if value is not False}
+        shown = "".join(f", {name}={_short(value)}" for name, value in fields.items())
+        return f"{type(self).__name__}(vocab={self.vocab}{shown})"
 
     def save(self, folder: Path) -> None:
         """Write whatever does not fit into the configuration."""
@@ -105,6 +126,11 @@ class Text8(_Table):
     def __init__(self, end: bool = False):
         self._prepare(LETTERS, end)
 
+    @classmethod
+    def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Text8":
+        check_no_detail(cls.kind, detail)
+        return Text8(end)
+
     def normalise(self, text: str) -> str:
         if text.isascii() and not text.strip(LETTERS):
             return text
@@ -128,6 +154,11 @@ class Characters(_Table):
         if len(set(symbols)) != len(symbols) or not symbols:
             raise ValueError("a chars codec needs distinct symbols, at least one")
         self._prepare(symbols, end)
+
+    @classmethod
+    def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Characters":
+        check_no_detail(cls.kind, detail)
+        return Characters.of(check_texts(cls.kind, texts), end)
 
     @staticmethod
     def of(texts: Iterable[str], end: bool = False) -> "Characters":
@@ -159,6 +190,11 @@ class Bytes(Codec):
         self.vocab = 256 + end
         self.end = 256 if end else None
 
+    @classmethod
+    def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Bytes":
+        check_no_detail(cls.kind, detail)
+        return Bytes(end)
+
     def encode(self, text: str, strict: bool = False) -> Tokens:
         return np.frombuffer(text.encode("utf-8", "surrogateescape"), dtype=np.uint8).astype(np.int64)
 
@@ -167,6 +203,24 @@ class Bytes(Codec):
 
     def show(self, token: int) -> str:
         return "¶" if token == self.end else chr(token) if 32 <= token < 127 else "↵" if token == 10 else "▯"
+
+
+def check_no_detail(kind: str, detail: str) -> None:
+    """ValueError if a codec's name was followed by something that it has no use for."""
+    if detail:
+        raise ValueError(f"the codec {kind} takes no detail, found {detail!r}")
+
+
+def check_texts(kind: str, texts: Iterable[str] | None) -> Iterable[str]:
+    """The texts that a codec is made from, or ValueError."""
+    if texts is None:
+        raise ValueError(f"the {kind} codec is made from texts: give some")
+    return texts
+
+
+def _short(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 40 else f"{shown[:38]}…{shown[-1]}"
 
 
 _LETTERS_OUT = str.maketrans("", "", LETTERS)

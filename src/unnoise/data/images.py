@@ -23,7 +23,7 @@ class Images(Source):
     pictures: dict[str, np.ndarray]
     labels: dict[str, np.ndarray]
     levels: int = 256
-    classes: int = 0
+    label_names: tuple[str, ...] = ()
 
     @property
     def splits(self) -> list[str]:
@@ -40,7 +40,7 @@ class Images(Source):
         if not isinstance(codec, Pixels) or codec.shape != pictures.shape[1:]:
             raise ValueError(f"this model does not read images of shape {list(pictures.shape[1:])}, as {self.name} has them")
         rows = torch.from_numpy(np.stack([codec.encode_image(picture) for picture in pictures]))
-        labels = torch.from_numpy(self.labels[split].astype(np.int64)) if self.classes else None
+        labels = torch.from_numpy(self.labels[split].astype(np.int64)) if self.label_names else None
         return Rows.of(rows, labels)
 
 
@@ -59,7 +59,7 @@ def digits() -> Images:
         {split: pictures[rows] for split, rows in chosen.items()},
         {split: target[rows] for split, rows in chosen.items()},
         levels=17,
-        classes=10,
+        label_names=tuple("0123456789"),
     )
 
 
@@ -87,7 +87,7 @@ def images(path: Path) -> Images:
         path.name,
         {"train": pictures[train][~held_out], "valid": pictures[train][held_out], "test": pictures[test]},
         {"train": both["train"][~held_out], "valid": both["train"][held_out], "test": both["test"]} if known else {},
-        classes=int(max(both["train"].max(), both["test"].max())) + 1 if known else 0,
+        label_names=tuple(map(str, range(int(max(both["train"].max(), both["test"].max())) + 1))) if known else (),
     )
 
 

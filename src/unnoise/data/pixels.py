@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,14 +44,18 @@ class Pixels(Codec):
     def show(self, token: int) -> str:
         return " ░▒▓█"[round(4 * token / (self.levels - 1))]
 
-    def canvas(self, states: Sequence[int]) -> list[str]:
+    def show_states(self, states: Sequence[int]) -> list[str]:
         """As a picture of characters: a pixel is as wide as it is high, and each row ends its line."""
         wide = 2 if self.channels == 1 else 1
         shown = [(self.show(state) if state < self.vocab else BLANK) * wide for state in states]
         return [pixel + "\n" * ((i + 1) % self.grid[1] == 0) for i, pixel in enumerate(shown)]
 
     def config(self) -> dict[str, Any]:
-        return super().config() | {"shape": list(self.shape), "levels": self.levels}
+        return {"shape": list(self.shape), "levels": self.levels}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], folder: Path) -> "Pixels":
+        return Pixels(config["shape"], config["levels"])
 
 
 def half(shape: Sequence[int], which: str) -> np.ndarray:

@@ -1,16 +1,21 @@
-"""What every kind of training data can be asked."""
+"""What every kind of training data offers."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TypeVar
 
 from unnoise.data.codec import Codec
 from unnoise.data.texts import Texts
 
+SPLITS = ("train", "valid", "test")
+Item = TypeVar("Item")
+
 
 class Source(ABC):
-    """Where training data come from: texts, or images. classes: how many labels they have, 0 for none."""
+    """Where training data come from: texts, or images. label_names: of their classes, none where they have none."""
 
     name: str
-    classes: int = 0
+    label_names: tuple[str, ...] = ()
 
     @property
     @abstractmethod
@@ -34,3 +39,15 @@ class Source(ABC):
         """Raise ValueError unless there is such a split."""
         if split not in self.splits:
             raise ValueError(f"{self.name} has no {split} split; it has {', '.join(self.splits)}")
+
+
+def split_documents(texts: Sequence[Item]) -> dict[str, list[Item]]:
+    """Whole documents to each split: of every twenty, the tenth to valid and the last to test."""
+    if len(texts) < 20:
+        few = list(texts)
+        return {"train": few[:-2] or few, "valid": few[-2:-1] or few, "test": few[-1:]}
+    sides = {9: "valid", 19: "test"}
+    splits: dict[str, list[Item]] = {split: [] for split in SPLITS}
+    for i, text in enumerate(texts):
+        splits[sides.get(i % 20, "train")].append(text)
+    return splits

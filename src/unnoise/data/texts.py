@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-PAD = -1
+from unnoise.process.state import PAD
 
 
 class Batch(NamedTuple):
@@ -45,13 +45,36 @@ class Stream(Texts):
 
     def batch(self, size: int, seed: int, step: int) -> Batch:
         start = torch.randint(len(self.tokens) - self.length + 1, (size,), generator=step_generator(seed, step))
-        return Batch(self._at(start))
+        return Batch(self.at(start))
 
     def windows(self, limit: int | None = None) -> Tensor:
-        return self._at(_thinned(len(self.tokens) // self.length, limit) * self.length)
+        return self.at(_thinned(len(self.tokens) // self.length, limit) * self.length)
 
-    def _at(self, start: Tensor) -> Tensor:
+    def at(self, start: Tensor) -> Tensor:
+        """The windows that begin at `start` [n]: [n, length]."""
         return self.tokens[start[:, None] + torch.arange(self.length)].long()
+
+
+class LabelledStreams(Texts):
+    """A stream for each label; a window lies in one of them and has its label."""
+
+    def __init__(self, streams: dict[int, Stream]):
+        self.streams = list(streams.values())
+        self.labels = torch.tensor(list(streams))
+        self.counts = torch.tensor([len(stream.tokens) - stream.length + 1 for stream in self.streams])
+        tokens = sum(len(stream.tokens) for stream in self.streams)
+        self.characters = sum(stream.characters * len(stream.tokens) for stream in self.streams) / tokens
+
+    def batch(self, size: int, seed: int, step: int) -> Batch:
+        start = torch.randint(int(self.counts.sum()), (size,), generator=step_generator(seed, step))
+        which = torch.searchsorted(self.counts.cumsum(0), start, right=True)
+        within = start - (self.counts.cumsum(0) - self.counts)[which]
+        rows = [self.streams[i].at(within[k : k + 1]) for k, i in enumerate(which.tolist())]
+        return Batch(torch.cat(rows), self.labels[which])
+
+    def windows(self, limit: int | None = None) -> Tensor:
+        every = torch.cat([stream.windows() for stream in self.streams])
+        return every[_thinned(len(every), limit)]
 
 
 class Rows(Texts):
@@ -90,7 +113,7 @@ def _thinned(count: int, limit: int | None) -> Tensor:
     return torch.linspace(0, count - 1, limit).round().long()
 
 
-def step_generator(seed: int, step: int, stream: int = 0) -> torch.Generator:
+def step_generator(seed: int, step: int, stream: int = 0, device: torch.device | None = None) -> torch.Generator:
     """A generator that depends on seed, step and stream alone."""
     digest = hashlib.blake2b(f"{seed}/{step}/{stream}".encode(), digest_size=7).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest, "big"))
+    return torch.Generator(device or "cpu").manual_seed(int.from_bytes(digest, "big"))

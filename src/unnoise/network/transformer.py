@@ -1,42 +1,53 @@
-"""The one network of the house: a Transformer that sees noised tokens and says something about every position.
+"""unnoise's own network: a Transformer that reads noised tokens and says something about every position.
 
 Pre-norm, rotary positions, SDPA attention with normalised queries and keys, a short depthwise convolution before each
-attention (characters live off their neighbours), squared-ReLU perceptron. Time conditioning is optional, since masked models
-do not need it. With `causal` the same network is autoregressive, with a cache for sampling. What was measured and chosen is in
-docs/results.md.
+attention (characters live off their neighbours), squared-ReLU perceptron. Time conditioning (adaLN: the norms are scaled and
+shifted by t) is optional, since masked models do not need it. With `causal` the same network is autoregressive, with a KV cache
+for sampling. What was measured and chosen is in docs/results.md.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-SIZES = {  # name → width, depth, heads, and one block in how many has attention; base is the papers' 12 × 768
-    "nano": (64, 2, 2, 2),
-    "tiny": (128, 6, 4, 3),
-    "small": (384, 6, 6, 2),
-    "base": (768, 12, 12, 1),
+from unnoise.network.base import Cache
+from unnoise.network.visibility import Visibility
+
+SIZES = {  # name → what it sets; base is the papers' 12 × 768
+    "nano": {"width": 64, "depth": 2, "heads": 2, "attention_every": 2},
+    "tiny": {"width": 128, "depth": 6, "heads": 4, "attention_every": 3},
+    "small": {"width": 384, "depth": 6, "heads": 6, "attention_every": 2},
+    "base": {"width": 768, "depth": 12, "heads": 12, "attention_every": 1},
 }
 
 
-def sized(size: str) -> tuple[int, int, int, int]:
-    """A size's width, depth, heads, and one block in how many has attention."""
+def sized(size: str) -> dict[str, int]:
+    """The fields of a Transformer's configuration that a size sets."""
     if size not in SIZES:
         raise ValueError(f"unknown size {size!r}: use one of {', '.join(SIZES)}")
     return SIZES[size]
 
 
 @dataclass(frozen=True)
-class Shape:
+class TransformerConfig:
     """How large a network is, and what it reads and writes.
 
-    inputs: how many states a token may have; outputs: entries of the last axis; length: the longest text; time: whether t is
-    an input; causal: whether a position sees only what is before it; taps: width of the convolution; every: one block in so
-    many has attention (the last does), the others mix by convolution alone; gaps: whether there is a second head, one number
-    for each position; labels: how many classes a text can be said to have; grid: rows and columns of a picture, whose
-    positions are then rotated and convolved in two dimensions; channels: how many columns make one pixel (red, green, blue).
+    inputs: how many states a token may have, or how many numbers a position holds.
+    outputs: entries of the last axis.
+    length: the longest text.
+    width, depth, heads: features of a position, blocks, attention heads.
+    time: whether t is an input (adaLN).
+    causal: whether a position sees only what is before it.
+    taps: width of the convolution.
+    attention_every: one block in so many has attention (the last does), the others mix by convolution alone.
+    gaps: whether there is a second head, one number for each position.
+    labels: how many classes a text can be said to have.
+    grid: rows and columns of a picture, whose positions are then rotated and convolved in two dimensions.
+    channels: how many columns make one pixel (red, green, blue).
     """
 
     inputs: int
@@ -48,7 +59,7 @@ class Shape:
     time: bool = False
     causal: bool = False
     taps: int = 9
-    every: int = 1
+    attention_every: int = 1
     gaps: bool = False
     labels: int = 0
     grid: tuple[int, ...] = ()
@@ -60,7 +71,7 @@ class Shape:
             raise ValueError(f"a network's grid must be rows × columns = its length, found {self.grid} and {self.length}")
         if self.grid and math.isqrt(self.taps) ** 2 != self.taps:
             raise ValueError(f"with a grid a network's taps must be the square of an odd number, such as 9, found {self.taps}")
-        for name in ("inputs", "outputs", "length", "width", "depth", "heads", "taps", "every", "channels"):
+        for name in ("inputs", "outputs", "length", "width", "depth", "heads", "taps", "attention_every", "channels"):
             value = vars(self)[name]
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"a network's {name} must be a whole number ≥ 1, found {value!r}")
@@ -72,44 +83,46 @@ class Shape:
             raise ValueError(f"a network's taps must be odd, found {self.taps}")
 
 
-@dataclass
-class Cache:
-    """What a causal network remembers of the tokens so far: for each layer its convolution's inputs or its keys and values."""
-
-    recent: dict[int, Tensor] = field(default_factory=dict)
-    past: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    length: int = 0
-
-    def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """All keys and values so far, these included: [B, H, n, D] each."""
-        if layer in self.past:
-            before = self.past[layer]
-            k, v = torch.cat([before[0], k], 2), torch.cat([before[1], v], 2)
-        self.past[layer] = k, v
-        return k, v
-
-
 class Convolution(nn.Module):
-    """Depthwise convolution along the text, y_i = Σ_k w_k ⊙ x_{i+k}: [B, L, D] → [B, L, D]. Starts at zero."""
+    """Depthwise convolution along the text, y_i = Σ_k w_k ⊙ x_{i+k}: [B, L, D] → [B, L, D]. Starts at zero.
 
-    def __init__(self, width: int, taps: int, causal: bool, grid: tuple[int, ...] = (), channels: int = 1):
+    Only what a position may see enters its sum.
+    """
+
+    def __init__(self, config: TransformerConfig, layer: int):
         super().__init__()
-        self.taps, self.causal, self.grid, self.channels = taps, causal, grid, channels
-        self.weight = nn.Parameter(torch.zeros(taps, width))
+        self.taps, self.causal, self.grid, self.channels = config.taps, config.causal, config.grid, config.channels
+        self.layer = layer
+        self.weight = nn.Parameter(torch.zeros(config.taps, config.width))
 
-    def forward(self, x: Tensor, cache: Cache | None, present: Tensor | None) -> Tensor:
-        if present is not None:
-            x = x * present[..., None]
+    @property
+    def offsets(self) -> range:
+        """The places k that are summed over, seen from a position."""
+        return range(1 - self.taps, 1) if self.causal else range(-(self.taps // 2), self.taps // 2 + 1)
+
+    def forward(self, x: Tensor, cache: Cache | None, visibility: Visibility | None) -> Tensor:
+        if visibility is not None and visibility.present is not None:
+            x = x * visibility.present[..., None]
         if self.grid:
             return self._in_two_dimensions(x)
-        before, after = (self.taps - 1, 0) if self.causal else (self.taps // 2, self.taps // 2)
-        if cache is not None and id(self) in cache.recent:
-            padded = torch.cat([cache.recent[id(self)], x], 1)
+        if visibility is not None and visibility.mask is not None:
+            return self._over_visible(x, visibility)
+        before, after = -self.offsets[0], self.offsets[-1]
+        if cache is not None and self.layer in cache.recent:
+            padded = F.pad(torch.cat([cache.recent[self.layer], x], 1), (0, 0, 0, after))
         else:
             padded = F.pad(x, (0, 0, before, after))
-        if cache is not None:
-            cache.recent[id(self)] = padded[:, padded.shape[1] - before :]
+        if cache is not None and cache.store:
+            cache.recent[self.layer] = padded[:, x.shape[1] : x.shape[1] + before]
         return F.conv1d(padded.transpose(1, 2), self.weight.T[:, None], groups=padded.shape[-1]).transpose(1, 2)
+
+    def _over_visible(self, x: Tensor, visibility: Visibility) -> Tensor:
+        """The same sum over visible neighbours alone, by shifted additions."""
+        padded = F.pad(x, (0, 0, 0, 1))  # the last row, zero, stands for what is not seen
+        total = torch.zeros_like(x)
+        for weight, neighbour in zip(self.weight, visibility.neighbours(self.offsets), strict=True):
+            total = total + weight * padded[:, neighbour]
+        return total
 
     def _in_two_dimensions(self, x: Tensor) -> Tensor:
         """The taps as a square around each pixel, in its own channel: 9 taps are 3 × 3."""
@@ -124,45 +137,46 @@ class Convolution(nn.Module):
 class Attention(nn.Module):
     """Attention over the text with normalised, rotated queries and keys: [B, L, D] → [B, L, D]."""
 
-    def __init__(self, width: int, heads: int, causal: bool):
+    def __init__(self, config: TransformerConfig, layer: int):
         super().__init__()
-        self.heads, self.causal = heads, causal
-        self.qkv = nn.Linear(width, 3 * width, bias=False)
-        self.out = nn.Linear(width, width, bias=False)
+        self.heads, self.causal, self.layer = config.heads, config.causal, layer
+        self.qkv = nn.Linear(config.width, 3 * config.width, bias=False)
+        self.out = nn.Linear(config.width, config.width, bias=False)
         nn.init.zeros_(self.out.weight)
 
-    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], cache: Cache | None, present: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], cache: Cache | None, visibility: Visibility | None) -> Tensor:
         batch, length, width = x.shape
         qkv = self.qkv(x).view(batch, length, 3, self.heads, -1)
         q, k = rotate(normalise(qkv[:, :, :2]), rotation).unbind(2)
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), qkv[:, :, 2].transpose(1, 2)  # [B, H, L, D]
         if cache is not None:
-            k, v = cache.extend(id(self), k, v)
+            k, v = cache.extend(self.layer, k, v)
         if self.causal and 1 < length < k.shape[2]:  # several tokens after a cached past: each sees that, and what is before it
             sees = torch.ones(length, k.shape[2], dtype=torch.bool, device=x.device).tril(k.shape[2] - length)
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=sees)
-        elif present is not None:
-            y = F.scaled_dot_product_attention(q, k, v, attn_mask=present[:, None, None])
+        elif visibility is not None:
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=visibility.attention_mask)
         else:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal and length > 1)
         return self.out(y.transpose(1, 2).reshape(batch, length, width))
 
 
 class Block(nn.Module):
-    """x + conv(x), x + attention(norm x), x + perceptron(norm x); with time, the two norms are scaled and shifted by t."""
+    """x + conv(x), x + attention(norm x), x + perceptron(norm x); adaLN: the norms are scaled and shifted by t."""
 
-    def __init__(self, shape: Shape, attends: bool):
+    def __init__(self, config: TransformerConfig, layer: int):
         super().__init__()
-        width = shape.width
-        self.conv = Convolution(width, shape.taps, shape.causal, shape.grid, shape.channels)
-        self.attention = Attention(width, shape.heads, shape.causal) if attends else None
+        width = config.width
+        attends = (config.depth - 1 - layer) % config.attention_every == 0
+        self.conv = Convolution(config, layer)
+        self.attention = Attention(config, layer) if attends else None
         self.up = nn.Linear(width, 4 * width, bias=False)
         self.down = nn.Linear(4 * width, width, bias=False)
-        self.film = nn.Linear(width, 4 * width) if shape.time else None
+        self.adaln = nn.Linear(width, 4 * width) if config.time else None
         nn.init.zeros_(self.down.weight)
-        if self.film:
-            nn.init.zeros_(self.film.weight)
-            nn.init.zeros_(self.film.bias)
+        if self.adaln:
+            nn.init.zeros_(self.adaln.weight)
+            nn.init.zeros_(self.adaln.bias)
 
     def forward(
         self,
@@ -170,36 +184,37 @@ class Block(nn.Module):
         rotation: tuple[Tensor, Tensor],
         time: Tensor | None,
         cache: Cache | None,
-        present: Tensor | None = None,
+        visibility: Visibility | None,
     ) -> Tensor:
-        x = x + self.conv(x, cache, present)
+        x = x + self.conv(x, cache, visibility)
         scale_1, shift_1, scale_2, shift_2 = self._modulation(time)
         if self.attention is not None:
-            x = x + self.attention(modulate(x, scale_1, shift_1), rotation, cache, present)
+            x = x + self.attention(modulate(x, scale_1, shift_1), rotation, cache, visibility)
         return x + self.down(F.relu(self.up(modulate(x, scale_2, shift_2))).square())
 
     def _modulation(self, time: Tensor | None) -> tuple[Tensor | None, ...]:
-        if self.film is None or time is None:
+        if self.adaln is None or time is None:
             return (None,) * 4
-        return self.film(time)[:, None].chunk(4, -1)
+        return self.adaln(time).chunk(4, -1)
 
 
 class Transformer(nn.Module):
-    """x [B, L] long, t [B] float → [B, L, outputs], or [n, outputs] at the positions `where` alone.
+    """x [B, L] long, t [B] or [B, L] float → [B, L, outputs], or [n, outputs] at the positions `where` alone.
 
-    x may also be a state of numbers, [B, L, inputs]: soft tokens, or a noised embedding.
+    x may also be a state of numbers, [B, L, inputs]: soft tokens, or a noised embedding. Built from the fields of
+    `TransformerConfig`: Transformer(inputs=28, outputs=27, length=256, width=128, …).
     """
 
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, shape: Shape):
+    def __init__(self, **fields: Any):
         super().__init__()
-        self.shape = shape
+        shape = self.shape = TransformerConfig(**fields)
+        self.config = asdict(shape)
         self.embed = nn.Embedding(shape.inputs, shape.width)
-        attends = [(shape.depth - 1 - i) % shape.every == 0 for i in range(shape.depth)]
-        self.blocks = nn.ModuleList(Block(shape, attend) for attend in attends)
-        self.clock = nn.Sequential(nn.Linear(64, shape.width), nn.SiLU()) if shape.time else None
+        self.blocks = nn.ModuleList(Block(shape, layer) for layer in range(shape.depth))
+        self.time_embed = nn.Sequential(nn.Linear(64, shape.width), nn.SiLU()) if shape.time else None
         self.head = nn.Linear(shape.width, shape.outputs)
         self.gap_head = nn.Linear(shape.width, 1) if shape.gaps else None
         nn.init.normal_(self.embed.weight, std=1.0)
@@ -207,11 +222,11 @@ class Transformer(nn.Module):
             if head is not None:
                 nn.init.zeros_(head.weight)
                 nn.init.zeros_(head.bias)
-        self.label = nn.Embedding(shape.labels + 1, shape.width) if shape.labels else None  # the last: none is told
+        self.label = nn.Embedding(shape.labels + 1, shape.width) if shape.labels else None  # the last: no label
         if self.label is not None:
             nn.init.normal_(self.label.weight, std=1.0)
         self.channel = nn.Embedding(shape.channels, shape.width) if shape.channels > 1 else None
-        angle = angles(shape)
+        angle = rotary_angles(shape)
         self.register_buffer("cos", angle.cos(), persistent=False)
         self.register_buffer("sin", angle.sin(), persistent=False)
 
@@ -221,50 +236,52 @@ class Transformer(nn.Module):
         t: Tensor | None = None,
         where: Tensor | None = None,
         cache: Cache | None = None,
-        label: Tensor | None = None,
-    ) -> Tensor:
-        h = self.features(x, t, cache, label=label)
-        return self.head(normalise(h if where is None else h[where]))
-
-    def features(
-        self,
-        x: Tensor,
-        t: Tensor | None = None,
-        cache: Cache | None = None,
+        label: Tensor | int | None = None,
         present: Tensor | None = None,
-        label: Tensor | None = None,
-    ) -> Tensor:
-        """What the heads read: [B, L, D]. present: [B, L] bool, false at padding, which no other position then sees; label:
-        [B] or one for all, none by default."""
+        attention_mask: Tensor | None = None,
+        positions: Tensor | None = None,
+        gaps: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """The output; with `gaps` also the second head's number for each position, [B, L]. For the rest see network/base.py."""
         start = cache.length if cache is not None else 0
-        stop = start + x.shape[1]
-        if stop > self.shape.length:
-            raise ValueError(f"this network reads texts of at most {self.shape.length} tokens, found {stop}")
-        rotation = self.cos[start:stop], self.sin[start:stop]
-        time = None
-        if self.clock is not None:
-            if t is None:
-                raise ValueError("this network is conditioned on time: give t")
-            time = self.clock(waves(t))
+        length = self._check_length(start + x.shape[1] if positions is None else int(positions.max()) + 1)
+        places = slice(start, length) if positions is None else positions
+        rotation = self.cos[places], self.sin[places]
+        limited = present is not None or attention_mask is not None
+        visibility = Visibility(present, attention_mask, positions) if limited else None
+        time = self._time(t)
         h = normalise(x @ self.embed.weight if x.is_floating_point() else self.embed(x))
         if self.label is not None:
-            told = self.label(torch.as_tensor(self.shape.labels if label is None else label, device=h.device))
-            h = h + told.view(-1, 1, told.shape[-1])
+            known = self.label(torch.as_tensor(self.shape.labels if label is None else label, device=h.device))
+            h = h + known.view(-1, 1, known.shape[-1])
         if self.channel is not None:
-            h = h + self.channel(torch.arange(start, stop, device=h.device) % self.shape.channels)
+            h = h + self.channel(torch.arange(start, length, device=h.device) % self.shape.channels)
         for block in self.blocks:
-            h = block(h, rotation, time, cache, present)
-        if cache is not None:
-            cache.length = stop
-        return h
+            h = block(h, rotation, time, cache, visibility)
+        if cache is not None and cache.store:
+            cache.length = length
+        output = self.head(normalise(h if where is None else h[where]))
+        if not gaps:
+            return output
+        if self.gap_head is None:
+            raise ValueError("this network was built without a head for gaps")
+        return output, self.gap_head(normalise(h))[..., 0]
 
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return self.head.weight.device
+    def _check_length(self, length: int) -> int:
+        if length > self.shape.length:
+            raise ValueError(f"this network reads texts of at most {self.shape.length} tokens, found {length}")
+        return length
+
+    def _time(self, t: Tensor | None) -> Tensor | None:
+        """What the blocks know of t: [B, 1, D], or [B, L, D] where each position has its own; None without conditioning."""
+        if self.time_embed is None:
+            return None
+        if t is None:
+            raise ValueError("this network is conditioned on time: give t")
+        return self.time_embed(waves(t if t.dim() == 2 else t[:, None]))
 
 
-def angles(shape: Shape) -> Tensor:
+def rotary_angles(shape: TransformerConfig) -> Tensor:
     """By what each position turns each pair of features: [L, D/2]; in a picture half of them by row, half by pixel column."""
     pairs = shape.width // shape.heads // 2
     if not shape.grid:
@@ -294,8 +311,8 @@ def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def waves(t: Tensor) -> Tensor:
-    """Sines and cosines of t and of its logit-like stretch at both ends: [B] → [B, 64]."""
+    """Sines and cosines of t and of its logit-like stretch at both ends: [...] → [..., 64]."""
     frequency = torch.exp(torch.linspace(0, math.log(1000.0), 16, device=t.device))
     early = torch.log(t.clamp_min(1e-6)) / 14
-    phases = torch.cat([t[:, None] * frequency, early[:, None] * frequency], -1)
+    phases = torch.cat([t[..., None] * frequency, early[..., None] * frequency], -1)
     return torch.cat([phases.sin(), phases.cos()], -1).to(t.dtype)

@@ -1,9 +1,10 @@
-"""Forward noise: one file for each process, the dense oracle in `base`."""
+"""Forward noise: one file for each process, the dense oracle beside them."""
 
 from unnoise.process.base import Process
-from unnoise.process.canvas import Canvas
+from unnoise.process.dense import Dense
 from unnoise.process.markov import Markov
 from unnoise.process.masked import Masked
+from unnoise.process.state import StateSpace
 from unnoise.process.uniform import Uniform
 
-__all__ = ["Canvas", "Markov", "Masked", "Process", "Uniform"]
+__all__ = ["Dense", "Markov", "Masked", "Process", "StateSpace", "Uniform"]

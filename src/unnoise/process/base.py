@@ -18,14 +18,12 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from unnoise.categorical import draw
-from unnoise.prediction import Prediction
-from unnoise.process.canvas import Canvas
+from unnoise.prediction import TokenPrediction
+from unnoise.process.state import LATEST, StateSpace, position_times
 from unnoise.schedule import Schedule
 
-LATEST = 1 - 1e-6  # no denoiser is asked at t = 1 itself: a score is ∞·0 there
 FORGOTTEN = 1e-9  # a mode of the noise that has decayed this far cannot be recovered from ratios, and is left out
 Reverse = Literal["marginal", "plug-in"]
-Predict = Callable[[Tensor, Tensor, Tensor], Prediction]
 
 
 def gather(values: Tensor, index: Tensor) -> Tensor:
@@ -53,7 +51,7 @@ def bregman(log_s: Tensor, r: Tensor) -> Tensor:
     return torch.where(positive, r * (torch.expm1(z) - z), log_s.exp())
 
 
-class Process(Canvas, ABC):
+class Process(StateSpace, ABC):
     """Noise that acts on each position by itself, as a Markov jump process over `states` ≥ `vocab` states.
 
     reverse: how a mean μ is read. "marginal": μ = p(x_0 | x_t), reverse step Σ_{x_0} μ(x_0) q(x_s | x_t, x_0) (D3PM,
@@ -133,9 +131,9 @@ class Process(Canvas, ABC):
         return draw(self.stationary().expand(*shape, self.states), generator)
 
     def corrupt(self, x: Tensor, t: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """x_t ~ q(x_t | x_0): x [B, L] long, t [B] float → [B, L] long."""
+        """x_t ~ q(x_t | x_0): x [B, L] long, t [B] or [B, L] float → [B, L] long."""
         self.check_tokens(x)
-        return self.noised(x, None, self.check_times(t, x)[:, None].expand(x.shape), generator)
+        return self.noised(x, None, position_times(self.check_times(t, x), x), generator)
 
     def noised(self, x_s: Tensor, s: Tensor | None, t: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """x_t ~ q(x_t | x_s), from clean data if s is None: [*P] → [*P]."""
@@ -223,7 +221,7 @@ class Process(Canvas, ABC):
 
     # ---- the bound --------------------------------------------------------------------------------------------------
 
-    def integrand(self, prediction: Prediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+    def integrand(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         """The KL between the true and the predicted reverse jumps, per unit of time: [*P] ≥ 0.
 
         Σ_{y≠x_t} R_t(y → x_t)·[ s_y − r_y + r_y log(r_y/s_y) ].
@@ -233,7 +231,7 @@ class Process(Canvas, ABC):
         terms = bregman(log_s, self.true_ratios(x, x_t, t).to(log_s.dtype))
         return torch.where(rates > 0, rates * terms, torch.zeros_like(terms)).sum(-1)
 
-    def kl(self, prediction: Prediction, x: Tensor, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
+    def kl(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
         """KL( q(x_s | x_t, x_0) ‖ p(x_s | x_t) ) of one discrete step: [*P] ≥ 0."""
         log_p = prediction.reverse(self, x_t, s, t)
         q = self.posterior(x, x_t, s, t).to(log_p.dtype)
@@ -246,63 +244,32 @@ class Process(Canvas, ABC):
         return (torch.xlogy(q, q) - torch.xlogy(q, self.stationary().to(q))).sum(-1)
 
     @property
-    def closing(self) -> float:
-        """How likely a position is to leave pure noise at once at t = 1, where that noise is a point (see Masked)."""
+    def residual_signal(self) -> float:
+        """α(1) where pure noise is a point (see Masked): how likely a position is to leave that noise at once; else 0."""
         return 0.0
 
-    # ---- one step of generation -------------------------------------------------------------------------------------
+    def surprise(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """−log p(x_0 | x_t), the cross-entropy of each position: [*P]."""
+        return -gather(prediction.clean(self, x_t, t), x)
 
-    def step(
-        self,
-        predict: Predict,
-        x: Tensor,
-        s: Tensor | None,
-        t: Tensor,
-        free: Tensor,
-        generator: torch.Generator | None = None,
+    # ---- one step of generation, in two halves: where, then what -----------------------------------------------------
+
+    def jump_positions(
+        self, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        """x_s ~ p(x_s | x_t) at the free positions: x [B, L], s, t [B] → [B, L]; s = None means to clean data.
+        """Free positions that may change from t to s, or to clean data where s is None: x [B, L], s, t [B] → [B, L] bool.
 
-        predict(x, t, where) gives the prediction at the positions `where`; it is not called where nothing can move.
+        A denoiser is called at these alone. A process whose jumps come at times that do not depend on what they jump to
+        draws those times here.
         """
-        where = self.active(x) & free
-        if not where.any():
-            return x
-        prediction = predict(x, t, where)
-        x_t, at = x[where], t[:, None].expand(x.shape)[where]
-        if s is None:
-            log_p = prediction.clean(self, x_t, at)
-        else:
-            log_p = prediction.reverse(self, x_t, s[:, None].expand(x.shape)[where], at)
-        return x.masked_scatter(where, draw(log_p.double().exp(), generator))
+        return self.active(x) & free
+
+    def jump_log_probs(self, prediction: TokenPrediction, x_t: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
+        """log p(x_s | x_t) at such positions, or log p(x_0 | x_t) where s is None: x_t, s, t [n] → [n, S or K]."""
+        return prediction.clean(self, x_t, t) if s is None else prediction.reverse(self, x_t, s, t)
 
     def dense(self) -> "Process":
         """The same process without any closed form: the oracle for tests."""
+        from unnoise.process.dense import Dense
+
         return Dense(self)
-
-
-class Dense(Process):
-    """Another process by its matrices alone: every quantity comes from the base class's formulas."""
-
-    def __init__(self, process: Process):
-        super().__init__(process.vocab, process.states, process.schedule, process.reverse)
-        self.process = process
-
-    def transition(self, s: Tensor | None, t: Tensor) -> Tensor:
-        return self.process.transition(s, t)
-
-    def rate(self, t: Tensor) -> Tensor:
-        return self.process.rate(t)
-
-    def stationary(self) -> Tensor:
-        return self.process.stationary()
-
-    def active(self, x_t: Tensor) -> Tensor:
-        return self.process.active(x_t)
-
-    @property
-    def closing(self) -> float:
-        return self.process.closing
-
-    def noise_kl(self, x: Tensor) -> Tensor:
-        return self.process.noise_kl(x)

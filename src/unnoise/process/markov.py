@@ -45,12 +45,11 @@ class Markov(Process):
         self.register_buffer("generator", q)
         self.register_buffer("pi", pi)
         root = pi.sqrt()
-        self.spectral = bool((pi > 1e-12).all())
+        symmetric = torch.where(pi > 1e-12, root[:, None] * q / root.clamp_min(1e-6), torch.zeros_like(q))
+        skew = float((symmetric - symmetric.T).abs().max())
+        self.spectral = bool((pi > 1e-12).all()) and skew < 1e-9 * scale
         if self.spectral:
-            symmetric = root[:, None] * q / root
-            self.spectral = bool((symmetric - symmetric.T).abs().max() < 1e-9 * scale)
-        if self.spectral:
-            eigenvalues, vectors = torch.linalg.eigh((symmetric + symmetric.T) / 2)  # pyright: ignore[reportPossiblyUnboundVariable]
+            eigenvalues, vectors = torch.linalg.eigh((symmetric + symmetric.T) / 2)
             powers = (-eigenvalues).clamp_min(0)
             powers[-1] = 0  # the largest eigenvalue is zero, that of π
             self.register_buffer("left", vectors / root[:, None])

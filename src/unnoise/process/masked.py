@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
-from unnoise.categorical import draw, uniform
-from unnoise.prediction import MeanPrediction, Prediction
-from unnoise.process.base import Predict, Process, gather
+from unnoise.categorical import uniform
+from unnoise.prediction import MeanPrediction, TokenPrediction
+from unnoise.process.base import Process, gather
 from unnoise.schedule import PerToken, Schedule
 
 
 class Masked(Process):
     """Absorbing noise over K tokens and a mask (index K), with one schedule for all tokens or one for each (PerToken).
 
-    Boundary: with α(1) = ε > 0 pure noise is still all masks, so the process is closed by revealing each position with
-    probability ε at t = 1; that costs ε·Σ_i −log μ_i(x_0 | all masks) nats, which `Elbo` adds.
+    Boundary: with α(1) = ε > 0 pure noise is still all masks, so each position is revealed with probability ε at
+    t = 1; that costs ε·Σ_i −log μ_i(x_0 | all masks) nats, which `Elbo` adds.
     """
 
     def __init__(self, vocab: int, schedule: Schedule):
@@ -100,14 +100,18 @@ class Masked(Process):
         return x_t == self.mask
 
     def active_share(self, t: Tensor) -> Tensor:
-        return self._noise(t).mean(-1).detach()
+        noise = self.schedule.noise(t).detach()
+        return noise.mean(-1) if self.per_token else noise
 
     def prior(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
-        return torch.full(shape, self.mask, device=self.device)
+        return torch.full(shape, self.mask, device=self.anchor.device)
 
     def noised(self, x_s: Tensor, s: Tensor | None, t: Tensor, generator: torch.Generator | None = None) -> Tensor:
         with torch.no_grad():
-            lost = self._of(self._kept_and_lost(s, t)[1], x_s.clamp_max(self.vocab - 1))
+            if s is not None or self.per_token:
+                lost = self._of(self._kept_and_lost(s, t)[1], x_s.clamp_max(self.vocab - 1))
+            else:
+                lost = self.schedule.noise(t)
             hidden = uniform(x_s.shape, x_s.device, generator) < lost
         return x_s.masked_fill(hidden, self.mask)
 
@@ -153,7 +157,7 @@ class Masked(Process):
 
     # ---- bound ------------------------------------------------------------------------------------------------------
 
-    def integrand(self, prediction: Prediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+    def integrand(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         """Closed forms at the masks, zero elsewhere: [*P].
 
         Mean: h·(−log μ_{x_0}), h = −α′/(1−α) (MDLM, MD4); per token Σ_i h_i μ_i − h_{x_0}(1 + log μ_{x_0}) (GenMD4).
@@ -161,13 +165,13 @@ class Masked(Process):
         """
         match prediction:
             case MeanPrediction(log_probs):
-                hazard = self._over_tokens(self.schedule.hazard(t)).to(log_probs.dtype)
-                log_mu = gather(log_probs, x)
+                hazard = self.schedule.hazard(t).to(log_probs.dtype)  # [*P], or [*P, K] per token
+                log_mu = log_probs.gather(-1, x[..., None])[..., 0]
                 if self.per_token:
                     own = gather(hazard.expand_as(log_probs), x)
                     nats = (hazard * log_probs.exp()).sum(-1) - own * (1 + log_mu)
                 else:
-                    nats = -hazard[..., 0] * log_mu
+                    nats = -hazard * log_mu
             case _:
                 log_s = prediction.ratios(self, x_t, t)
                 beta = self._over_tokens(self.schedule.rate(t)).to(log_s.dtype)
@@ -176,7 +180,7 @@ class Masked(Process):
                 nats = (beta * log_s[..., :-1].exp()).sum(-1) + self._of(beta, x) * own
         return torch.where(x_t == self.mask, nats, torch.zeros_like(nats))
 
-    def kl(self, prediction: Prediction, x: Tensor, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
+    def kl(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
         """−c log μ_{x_0} at the masks (mean); per token + (1−c_{x_0}) log[ (1−c_{x_0}) / (1 − Σ_i c_i μ_i) ]: [*P]."""
         if not isinstance(prediction, MeanPrediction):
             return super().kl(prediction, x, x_t, s, t)
@@ -192,14 +196,20 @@ class Masked(Process):
         return torch.where(x_t == self.mask, nats, torch.zeros_like(nats))
 
     def noise_kl(self, x: Tensor) -> Tensor:
-        """Zero: what KL( q(x_1|x_0) ‖ all masks ) would be is paid by closing the process instead: [*P]."""
+        """Zero: what KL( q(x_1|x_0) ‖ all masks ) would be is paid as the cost of the residual signal instead: [*P]."""
         return torch.zeros(x.shape, dtype=torch.float64, device=x.device)
 
     @property
-    def closing(self) -> float:
+    def residual_signal(self) -> float:
         """α(1)."""
         with torch.no_grad():
-            return float(self.schedule.alpha(torch.ones((), dtype=torch.float64, device=self.device)).max())
+            return float(self.schedule.alpha(torch.ones((), dtype=torch.float64, device=self.anchor.device)).max())
+
+    def surprise(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        if isinstance(prediction, MeanPrediction):  # carried over where x_t is no mask
+            log_mu = prediction.log_probs.gather(-1, x[..., None])[..., 0]
+            return torch.where(x_t == self.mask, -log_mu, torch.where(x_t == x, 0.0, torch.inf))
+        return super().surprise(prediction, x, x_t, t)
 
     def reconstruction(self, x: Tensor, t: Tensor) -> Tensor:
         """E −log p(x_0 | x_t) without a network, p(x_0 = i | mask) ∝ 1 − α_i(t) (GenMD4's choice): [*P].
@@ -211,24 +221,18 @@ class Masked(Process):
 
     # ---- generation -------------------------------------------------------------------------------------------------
 
-    def step(
-        self,
-        predict: Predict,
-        x: Tensor,
-        s: Tensor | None,
-        t: Tensor,
-        free: Tensor,
-        generator: torch.Generator | None = None,
+    def jump_positions(
+        self, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        """As in `Process.step`, from a mean. With one schedule for all tokens, which masks are revealed does not depend on
-        the prediction: they are drawn first, and only those positions are asked for."""
-        if self.per_token:
-            return super().step(predict, x, s, t, free, generator)
-        moving = self.active(x) & free
-        if s is not None:
-            moving &= uniform(x.shape, x.device, generator) < self.reveal(s, t)
-        if not moving.any():
-            return x
-        prediction = predict(x, t, moving)
-        log_p = prediction.clean(self, x[moving], t[:, None].expand(x.shape)[moving])
-        return x.masked_scatter(moving, draw(log_p.double().exp(), generator))
+        """With one schedule for all tokens, which masks are revealed does not depend on the prediction: they are drawn here."""
+        masks = (x == self.mask) & free
+        if s is None or self.per_token:
+            return masks
+        hidden = self.schedule.noise(s) / self.schedule.noise(t)  # the chance 1 − c that a mask stays one
+        return masks & (uniform(x.shape, x.device, generator) < 1 - (hidden if hidden.dim() == 2 else hidden[:, None]))
+
+    def jump_log_probs(self, prediction: TokenPrediction, x_t: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
+        """Where a reveal was drawn, log p(x_0 | x_t): [n, K]."""
+        if isinstance(prediction, MeanPrediction) and (s is None or not self.per_token):
+            return self.mean_clean(prediction.log_probs, x_t, t)
+        return super().jump_log_probs(prediction, x_t, s, t)

@@ -5,12 +5,13 @@ Papers: Multinomial Diffusion (arXiv:2102.05379), D3PM (2107.03006), SEDD (2310.
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from unnoise.categorical import uniform
-from unnoise.prediction import Prediction
+from unnoise.prediction import TokenPrediction
 from unnoise.process.base import Process, Reverse, gather
 from unnoise.schedule import PerToken, Schedule
 
@@ -22,15 +23,15 @@ class _RelativeBregman(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: torch.autograd.function.FunctionCtx, log_s: Tensor, log_r: Tensor, x_t: Tensor) -> Tensor:
+    def forward(ctx: Any, log_s: Tensor, log_r: Tensor, x_t: Tensor) -> Tensor:
         ctx.save_for_backward(log_s, log_r, x_t)
         z = (log_s - log_r[..., None]).scatter_(-1, x_t[..., None], 0.0)
         total = -z.sum(-1)
         return total + z.expm1_().sum(-1)
 
     @staticmethod
-    def backward(ctx: torch.autograd.function.FunctionCtx, *grads: Tensor) -> tuple[Tensor, None, None]:
-        log_s, log_r, x_t = ctx.saved_tensors  # pyright: ignore[reportAttributeAccessIssue]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        log_s, log_r, x_t = ctx.saved_tensors
         z = (log_s - log_r[..., None]).scatter_(-1, x_t[..., None], 0.0)
         return z.expm1_().mul_(grads[0][..., None]), None, None
 
@@ -42,15 +43,15 @@ class _Mix(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: torch.autograd.function.FunctionCtx, log_probs: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    def forward(ctx: Any, log_probs: Tensor, a: Tensor, b: Tensor) -> Tensor:
         mixed = log_probs + a
         torch.logaddexp(mixed, b, out=mixed)
         ctx.save_for_backward(log_probs, a, b, mixed)
         return mixed
 
     @staticmethod
-    def backward(ctx: torch.autograd.function.FunctionCtx, *grads: Tensor) -> tuple[Tensor, None, Tensor]:
-        log_probs, a, b, mixed = ctx.saved_tensors  # pyright: ignore[reportAttributeAccessIssue]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, Tensor]:
+        log_probs, a, b, mixed = ctx.saved_tensors
         grad_b = (grads[0] * (b - mixed).exp_()).sum(-1, keepdim=True)
         share = torch.sub(log_probs, mixed).add_(a).exp_()
         return share.mul_(grads[0]), None, grad_b
@@ -173,7 +174,7 @@ class Uniform(Process):
 
     # ---- bound ------------------------------------------------------------------------------------------------------
 
-    def integrand(self, prediction: Prediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+    def integrand(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         """β/K·Σ_{y≠x_t} [ s_y − r_y + r_y log(r_y/s_y) ] in O(K): [*P] (SEDD uniform; UDLM for a plug-in mean).
 
         The true ratios take two values: with ϱ = (1−α)/(1−α+Kα), every r_y = ϱ where x_t = x_0; elsewhere r_{x_0} = 1/ϱ

@@ -1,14 +1,14 @@
-"""Samplers, one idea a file."""
+"""Samplers of token processes, one idea a file."""
 
 from unnoise.sampler.ancestral import Ancestral
-from unnoise.sampler.base import Frame, Sampler, chain, sample
-from unnoise.sampler.confidence import Confidence, LeastEntropy, Margin
-from unnoise.sampler.correcting import PredictorCorrector
+from unnoise.sampler.base import Frame, Sampler, sample, sample_frames
+from unnoise.sampler.confidence import Confidence
 from unnoise.sampler.entropy_bound import EntropyBounded
-from unnoise.sampler.hitting import FirstHitting
-from unnoise.sampler.leaping import EulerLeaping, TweedieLeaping
+from unnoise.sampler.first_hitting import FirstHitting
 from unnoise.sampler.metropolis import Metropolis
+from unnoise.sampler.predictor_corrector import PredictorCorrector
 from unnoise.sampler.remasking import Remasking
+from unnoise.sampler.tau_leaping import EulerLeaping, TweedieLeaping
 
 __all__ = [
     "Ancestral",
@@ -17,13 +17,11 @@ __all__ = [
     "EulerLeaping",
     "FirstHitting",
     "Frame",
-    "LeastEntropy",
-    "Margin",
     "Metropolis",
     "PredictorCorrector",
     "Remasking",
     "Sampler",
     "TweedieLeaping",
-    "chain",
     "sample",
+    "sample_frames",
 ]

@@ -2,43 +2,35 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from unnoise.process.canvas import Canvas
-from unnoise.sampler.base import Asker, Frame, Stepped
-from unnoise.sampler.confidence import entropy, need_masks, reveal, surest, told
+from unnoise.denoiser import SamplingDenoiser
+from unnoise.sampler.base import Frame, SteppedSampler
+from unnoise.sampler.masked import SurestFirst, entropy, reveal, surest
 
 
 @dataclass(frozen=True)
-class EntropyBounded(Stepped):
+class EntropyBounded(SurestFirst, SteppedSampler):
     """Masked processes: each call reveals the positions of least entropy, as many as Σ H − max H ≤ budget allows.
 
     That sum bounds how much the joint distribution of what is revealed together can differ from the product that is drawn
-    (arXiv:2505.24857). budget: in nats; None spreads the entropy that is left evenly over the calls that are left. At most
-    `steps` calls; the last reveals the rest. Does not keep the model's law: easy tokens come first.
+    (arXiv:2505.24857). At most `steps` calls; the last reveals the rest. Does not keep the model's distribution: easy tokens
+    come first.
+
+    budget: in nats; None spreads the entropy that is left evenly over the calls that are left.
     """
 
     budget: float | None = None
-    keeps_law: ClassVar[bool] = False
-    law: ClassVar[str] = "does not keep the model's law: the surest tokens come first"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.budget is not None and not self.budget >= 0:
             raise ValueError(f"budget must be ≥ 0 nats, found {self.budget}")
 
-    @property
-    def needs_mean(self) -> bool:
-        return True
-
-    def check(self, process: Canvas) -> None:
-        need_masks("EntropyBounded", process)
-
-    def chain(self, asker: Asker, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
-        process = asker.process
+    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
+        process = denoiser.process
         confidence = torch.zeros(x.shape, device=x.device)
         total = (process.active(x) & free).sum(1).clamp_min(1)
         for calls_left in range(self.steps, 0, -1):
@@ -47,10 +39,10 @@ class EntropyBounded(Stepped):
             if not left.any():
                 break
             t = process.schedule.inverse(1 - left.double() / total)
-            log_p = told(process, asker, x, t, masks)
+            log_p = denoiser.clean(x, t, masks)
             uncertain = entropy(log_p.double())
             moving = surest(-uncertain, masks, self.count(uncertain, masks, calls_left))
-            x, confidence = reveal(asker, x, log_p, masks, moving, confidence, generator)
+            x, confidence = reveal(denoiser, x, log_p, masks, moving, confidence, generator)
             after = (process.active(x) & free).sum(1)
             if after.any():
                 yield Frame(float(process.schedule.inverse(1 - after.double() / total).max()), x, confidence)

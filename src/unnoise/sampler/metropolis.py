@@ -1,60 +1,69 @@
 """Metropolis–Hastings with ratios of probabilities: propose one token at one position, accept by the ratio."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from unnoise.categorical import uniform
-from unnoise.prediction import Prediction
+from unnoise.denoiser import SamplingDenoiser
+from unnoise.prediction import MeanPrediction, Prediction, TokenPrediction
 from unnoise.process.base import Process, gather
-from unnoise.process.canvas import Canvas
 from unnoise.process.masked import Masked
-from unnoise.sampler.base import Asker, Frame, Sampler, Stepped
-from unnoise.sampler.leaping import TweedieLeaping
+from unnoise.process.state import StateSpace
+from unnoise.sampler.base import Frame, Sampler, SteppedSampler
+from unnoise.sampler.tau_leaping import TweedieLeaping
 
 
 @dataclass(frozen=True)
-class Metropolis(Stepped):
+class Metropolis(SteppedSampler):
     """Propose a uniformly chosen free position i and token y, accept with probability min(1, p_t(x with y at i)/p_t(x)).
 
-    The proposal is symmetric, so p_t is left as it is (concrete score matching, arXiv:2211.00802); `level` is the small t at
-    which the ratios are asked, and what noise there is at that level is taken away by one last call. A masked model has no
-    ratio between tokens: position i is masked and μ_y/μ_{x_i} taken, whose target is the model's own conditionals. `before`
-    is the sampler whose result is corrected; without one the chain starts from noise, which needs many steps (by name,
-    Tweedie leaping writes first). Keeps the law of an exact model; one network call a step.
+    The proposal is symmetric, so p_t is left as it is (concrete score matching, arXiv:2211.00802). A masked model has no ratio
+    between tokens: position i is masked and μ_y/μ_{x_i} taken, whose target is the model's own conditionals. Keeps the
+    distribution of an exact model; one network call a step, and one to take away what noise there is at `level`.
+
+    level: the small t at which the ratios are taken.
+    before: the sampler whose result is corrected; without one the chain starts from noise, which needs many steps.
     """
 
     steps: int = 256
     level: float = 0.02
     before: Sampler | None = None
-    keeps_law: ClassVar[bool] = False
-    law: ClassVar[str] = "keeps the law of a model that is exact, as steps grow"
+    requires: ClassVar[str] = (
+        "a process over tokens and, to correct a masked model's text, the sampler that writes it as `before`"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.level < 1:
             raise ValueError(f"level must lie between 0 and 1, found {self.level}")
 
-    @classmethod
-    def make(cls, steps: int, temperature: float = 1.0, top_p: float = 1.0) -> "Sampler":
+    @property
+    def keeps_distribution(self) -> bool:
+        return False
+
+    @property
+    def distribution(self) -> str:
+        return "keeps the distribution of a model that is exact, as steps grow"
+
+    def with_nfe(self, nfe: int) -> Self:
         """Half of the calls write, half correct; at least one each, and one for what is left of the noise."""
-        first = TweedieLeaping(max(1, steps // 2), temperature=temperature, top_p=top_p)
-        return cls(max(1, steps - steps // 2 - 1), before=first, temperature=temperature, top_p=top_p)
+        if self.before is None:
+            return replace(self, steps=max(1, nfe - 1))
+        return replace(self, steps=max(1, nfe - nfe // 2 - 1), before=self.before.with_nfe(max(1, nfe // 2)))
 
-    def check(self, process: Canvas) -> None:
-        super().check(process)
+    def serves(self, process: StateSpace, prediction: type[Prediction] = MeanPrediction) -> bool:
         if isinstance(process, Masked) and self.before is None:
-            raise ValueError("Metropolis corrects a masked model's text: give the sampler that writes it as `before`")
-        if self.before is not None:
-            self.before.check(process)
+            return False
+        return super().serves(process, prediction) and (self.before is None or self.before.serves(process, prediction))
 
-    def chain(self, asker: Asker, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
+    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
         confidence = torch.zeros(x.shape, device=x.device)
         if self.before is not None:
-            for frame in self.before.chain(asker, x, free, generator):
+            for frame in self.before.frames(denoiser, x, free, generator):
                 x, confidence = frame.x, frame.confidence
                 if frame.t > 0:
                     yield frame
@@ -62,25 +71,25 @@ class Metropolis(Stepped):
         movable = free.any(1)
         for _ in range(self.steps):
             if movable.any():
-                x = self.move(asker, x, free, t, generator)
+                x = self.move(denoiser, x, free, t, generator)
             yield Frame(self.level, x, confidence)
-        yield Frame(0.0, TweedieLeaping().step(asker, x, None, t, free, generator), confidence)
+        yield Frame(0.0, TweedieLeaping().step(denoiser, x, None, t, free, generator), confidence)
 
-    def move(self, asker: Asker, x: Tensor, free: Tensor, t: Tensor, generator: torch.Generator) -> Tensor:
+    def move(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, t: Tensor, generator: torch.Generator) -> Tensor:
         """One proposal in each row that has a free position, accepted or not: [B, L] → [B, L]."""
-        vocab = asker.process.vocab
+        vocab = denoiser.process.vocab
         chance = uniform(x.shape, x.device, generator).masked_fill(~free, -1.0)
         where = free & torch.zeros_like(free).scatter(1, chance.argmax(1, keepdim=True), True)
         y = torch.randint(vocab, (int(where.sum()),), generator=generator, device=x.device)
-        hidden = isinstance(asker.process, Masked)
+        hidden = isinstance(denoiser.process, Masked)
         asked = x.masked_fill(where, vocab) if hidden else x
-        log_ratio = self.log_ratio(asker.process, asker(asked, t, where), x[where], y, t[where.any(1)])
-        asker.last = None  # the answer is about a proposal, not about what stands there
+        log_ratio = self.log_ratio(denoiser.process, denoiser.predict(asked, t, where), x[where], y, t[where.any(1)])
+        denoiser.forget()  # that was about a proposal, not about what stands there
         accept = uniform(y.shape, x.device, generator).log() < log_ratio
         return x.masked_scatter(where, torch.where(accept, y, x[where]))
 
     @staticmethod
-    def log_ratio(process: Process, prediction: Prediction, token: Tensor, y: Tensor, t: Tensor) -> Tensor:
+    def log_ratio(process: Process, prediction: TokenPrediction, token: Tensor, y: Tensor, t: Tensor) -> Tensor:
         """log p(y at i)/p(token at i), from a score or mean asked at i (masked processes: with i masked): [n]."""
         if isinstance(process, Masked):
             masks = torch.full_like(token, process.mask)

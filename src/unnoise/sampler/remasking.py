@@ -1,31 +1,28 @@
 """Remasking: what was written can be taken back and written again."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from unnoise.categorical import draw, uniform
-from unnoise.process.canvas import Canvas
+from unnoise.denoiser import SamplingDenoiser
 from unnoise.process.masked import Masked
-from unnoise.sampler.base import Asker, GridSampler
-from unnoise.sampler.confidence import need_masks, told
+from unnoise.sampler.base import GridSampler
+from unnoise.sampler.masked import MaskedSampler
 
 
 @dataclass(frozen=True)
-class Remasking(GridSampler):
+class Remasking(MaskedSampler, GridSampler):
     """Masked processes, from t to s: a written token becomes a mask again with probability σ = min(rate, (1 − α_s)/α_t), a mask
     is revealed with probability (α_s − (1 − σ)α_t)/(1 − α_t), so that the share of masks is what it would have been
-    (ReMDM, arXiv:2503.00307). Given tokens stay.
+    (ReMDM, arXiv:2503.00307). Given tokens stay. Keeps the distribution of an exact model as steps grow, if the rate shrinks
+    with them; at a fixed rate it mends the mistakes of revealing several tokens at once.
 
-    Keeps the law of an exact model as steps grow, if rate shrinks with them; at a fixed rate it mends the mistakes of
-    revealing several tokens at once.
+    rate: the largest probability at which a written token is masked again in one step.
     """
 
     rate: float = 0.02
-    keeps_law: ClassVar[bool] = False
-    law: ClassVar[str] = "keeps the model's law as steps grow and the rate shrinks with them"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -33,11 +30,12 @@ class Remasking(GridSampler):
             raise ValueError(f"rate must lie in [0, 1], found {self.rate}")
 
     @property
-    def needs_mean(self) -> bool:
-        return True
+    def keeps_distribution(self) -> bool:
+        return False
 
-    def check(self, process: Canvas) -> None:
-        need_masks("Remasking", process)
+    @property
+    def distribution(self) -> str:
+        return "keeps the model's distribution as steps grow and the rate shrinks with them"
 
     def chances(self, process: Masked, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         """The probabilities that a written token is masked, and that a mask is revealed, from t to s: [B] each."""
@@ -45,8 +43,10 @@ class Remasking(GridSampler):
         remask = ((1 - alpha_s) / alpha_t.clamp_min(1e-12)).clamp_max(self.rate)
         return remask, (alpha_s - (1 - remask) * alpha_t) / (1 - alpha_t)
 
-    def step(self, asker: Asker, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: torch.Generator) -> Tensor:
-        process = asker.process
+    def step(
+        self, denoiser: SamplingDenoiser, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        process = denoiser.process
         assert isinstance(process, Masked)
         masks = process.active(x) & free
         written = free & ~masks
@@ -59,5 +59,5 @@ class Remasking(GridSampler):
         after = x.masked_fill(leaving, process.mask)
         if not moving.any():
             return after
-        log_p = told(process, asker, x, t, moving)  # of the canvas as it was
+        log_p = denoiser.clean(x, t, moving)  # of the state as it was
         return after.masked_scatter(moving, draw(log_p.double().exp(), generator))

@@ -2,10 +2,10 @@
 
 from unnoise.spelling.channel import Channel as Channel, evidence as evidence
 from unnoise.spelling.speller import (
-    AROUND as AROUND,
+    CONTEXT as CONTEXT,
+    Candidate as Candidate,
     Correction as Correction,
     Edit as Edit,
-    Reading as Reading,
     Speller as Speller,
     matched_case as matched_case,
 )

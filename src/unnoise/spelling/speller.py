@@ -16,16 +16,16 @@ import torch
 from rapidfuzz.distance import OSA
 from torch import Tensor
 
-from unnoise.denoiser import clean_at
+from unnoise.denoiser import predict_clean
 from unnoise.process import Masked, Uniform
 from unnoise.spelling.channel import Channel, evidence
 from unnoise.spelling.words import WORD, Words
 
 if TYPE_CHECKING:
-    from unnoise.model import Model
+    from unnoise.model.model import Model
 
 LEVEL = 0.05  # how noised a text is taken to be by a model of uniform noise
-AROUND = 32  # characters of context on either side
+CONTEXT = 32  # characters of context on either side
 ROWS = 256  # texts evaluated at once
 RARE = 20  # words that occur more often have only near rivals
 ADDRESS = re.compile(r"\S*(?:@|://|www\.)\S*")
@@ -33,7 +33,7 @@ SHREDS = {"nt", "re", "ve", "ll"}  # what is left of wasn't and we've in a text 
 FREQUENT = 50  # a word is torn apart into words that occur more often
 SHORTLIST = 6  # rivals considered in context
 OPENERS = '.!?:"“'  # a word after these, with a capital, begins a sentence
-CAUTION = 1.5  # at strength 0.5 a reading must have a probability of 0.35
+CAUTION = 1.5  # at strength 0.5 a candidate must have a probability of 0.35
 WARY = 4.0  # rivals that are so far behind, in nats, before context are not considered
 
 
@@ -57,7 +57,7 @@ class Correction:
     edits: list[Edit]
 
 
-class Reading(NamedTuple):
+class Candidate(NamedTuple):
     """What could be meant by a span of the text: the characters it covers, what would stand there, and what speaks for it."""
 
     start: int
@@ -77,35 +77,37 @@ class Speller:
         self.model, self.words, self.channel = model, words, channel or Channel()
 
     def correct(self, text: str, strength: float = 0.5, keep: Collection[str] = ()) -> Correction:
-        """The text with its likeliest readings; a word changes if another is likelier, and likelier than (1 − strength)^1.5."""
+        """The text with its likeliest candidates; a word changes if another is likelier, and more than (1 − strength)^1.5."""
         if not 0 <= strength <= 1:
             raise ValueError(f"strength must lie in [0, 1], found {strength}")
         edits = []
         covered = 0
-        for readings in self.weigh(text, {word.lower() for word in keep}):
-            scores = torch.tensor([self.channel.weigh(reading.evidence) for reading in readings], dtype=torch.float64)
-            ranked = sorted(zip(torch.softmax(scores, 0).tolist(), readings, strict=True), key=lambda pair: -pair[0])
-            best, reading = ranked[0]
-            if reading is readings[0] or best <= (1 - strength) ** CAUTION or reading.start < covered:
+        for candidates in self.weigh(text, {word.lower() for word in keep}):
+            scores = torch.tensor([self.channel.weigh(candidate.evidence) for candidate in candidates], dtype=torch.float64)
+            ranked = sorted(zip(torch.softmax(scores, 0).tolist(), candidates, strict=True), key=lambda pair: -pair[0])
+            best, candidate = ranked[0]
+            if candidate is candidates[0] or best <= (1 - strength) ** CAUTION or candidate.start < covered:
                 continue
-            before, after, *others = without_shared_end([text[reading.start : reading.stop], *(r.text for _, r in ranked[:4])])
+            before, after, *others = without_shared_end(
+                [text[candidate.start : candidate.stop], *(r.text for _, r in ranked[:4])]
+            )
             alternatives = [(matched_case(before, other), p) for other, (p, _) in zip(others, ranked[1:], strict=False)]
-            edits.append(Edit(reading.start, before, matched_case(before, after), best, alternatives))
-            covered = reading.start + len(before)
+            edits.append(Edit(candidate.start, before, matched_case(before, after), best, alternatives))
+            covered = candidate.start + len(before)
         result = text
         for edit in reversed(edits):
             result = result[: edit.start] + edit.after + result[edit.start + len(edit.before) :]
         return Correction(result, edits)
 
-    def weigh(self, text: str, keep: Collection[str] = (), wary: float = WARY) -> Iterator[list[Reading]]:
-        """For each word in doubt its readings, with all that speaks for them; the first is what stands."""
+    def weigh(self, text: str, keep: Collection[str] = (), wary: float = WARY) -> Iterator[list[Candidate]]:
+        """For each word in doubt its candidates, with all that speaks for them; the first is what stands."""
         doubtful = list(self.doubts(text, keep, wary))
-        context = iter(self.context(text, [reading for readings in doubtful for reading in readings]))
-        for readings in doubtful:
-            yield [reading._replace(evidence=reading.evidence | {"context": next(context)}) for reading in readings]
+        context = iter(self.context(text, [candidate for candidates in doubtful for candidate in candidates]))
+        for candidates in doubtful:
+            yield [candidate._replace(evidence=candidate.evidence | {"context": next(context)}) for candidate in candidates]
 
-    def doubts(self, text: str, keep: Collection[str] = (), wary: float = WARY) -> Iterator[list[Reading]]:
-        """The readings of each word that has rivals less than `wary` nats behind before context is looked at.
+    def doubts(self, text: str, keep: Collection[str] = (), wary: float = WARY) -> Iterator[list[Candidate]]:
+        """The candidates of each word that has rivals less than `wary` nats behind before context is looked at.
 
         Addresses are left alone, and so are letters that are part of something longer (sha256, matinée).
         """
@@ -120,12 +122,12 @@ class Speller:
                 joined = word + following.group().lower()
                 if joined in self.words.counts:
                     rivals.add((following.end(), joined))
-            readings = self._aligned(text, match, [(match.end(), word), *sorted(rivals)])
-            standing = self.channel.weigh(readings[0].evidence)
-            behind = [(standing - self.channel.weigh(rival.evidence), rival) for rival in readings[1:]]
+            candidates = self._aligned(text, match, [(match.end(), word), *sorted(rivals)])
+            standing = self.channel.weigh(candidates[0].evidence)
+            behind = [(standing - self.channel.weigh(rival.evidence), rival) for rival in candidates[1:]]
             near = sorted((pair for pair in behind if pair[0] < wary), key=lambda pair: pair[0])
             if near:
-                yield [readings[0], *(rival for _, rival in near[:SHORTLIST])]
+                yield [candidates[0], *(rival for _, rival in near[:SHORTLIST])]
 
     def _rivals(self, word: str) -> Iterator[str]:
         """Words that look or sound like this one, and the two into which it can be torn."""
@@ -141,32 +143,32 @@ class Speller:
                 if min(self.words.counts.get(left, 0), self.words.counts.get(right, 0)) > FREQUENT:
                     yield f"{left} {right}"
 
-    def _aligned(self, text: str, match: "re.Match[str]", rivals: list[tuple[int, str]]) -> list[Reading]:
-        """All readings over the same span, so that their probabilities compare."""
+    def _aligned(self, text: str, match: "re.Match[str]", rivals: list[tuple[int, str]]) -> list[Candidate]:
+        """All candidates over the same span, so that their probabilities compare."""
         start, last = match.start(), max(stop for stop, _ in rivals)
         capital = match.group()[0].isupper()
         opens = not text[:start].rstrip() or text[:start].rstrip()[-1] in OPENERS or "\n" in text[:start][-1:]
         standing = text[start:last].lower()
-        readings = []
+        candidates = []
         for stop, rival in rivals:
             whole = rival + text[stop:last]
             found = evidence(self.words, standing, whole.lower(), capital and not opens, capital and opens)
-            readings.append(Reading(start, last, whole, found))
-        return readings
+            candidates.append(Candidate(start, last, whole, found))
+        return candidates
 
     # ---- what the model says ------------------------------------------------------------------------------------------
 
-    def context(self, text: str, readings: list[Reading]) -> list[float]:
-        """log p_model(reading | the text around it), for each: in nats."""
+    def context(self, text: str, candidates: list[Candidate]) -> list[float]:
+        """log p_model(candidate | the text around it), for each: in nats."""
         codec = self.model.codec
         rows: list[np.ndarray] = []
         spans: list[tuple[int, int]] = []
-        for reading in readings:
-            inside = codec.encode(reading.text)[: self.model.length]
+        for candidate in candidates:
+            inside = codec.encode(candidate.text)[: self.model.length]
             room = self.model.length - len(inside)  # what a short model has left for the context
-            before = codec.encode(text[max(0, reading.start - AROUND) : reading.start])
+            before = codec.encode(text[max(0, candidate.start - CONTEXT) : candidate.start])
             before = before[max(0, len(before) - room // 2) :]
-            after = codec.encode(text[reading.stop : reading.stop + AROUND])[: room - len(before)]
+            after = codec.encode(text[candidate.stop : candidate.stop + CONTEXT])[: room - len(before)]
             rows.append(np.concatenate([before, inside, after]))
             spans.append((len(before), len(before) + len(inside)))
         if isinstance(self.model.process, Masked):
@@ -179,7 +181,7 @@ class Speller:
         Readings of one length that begin alike share their questions.
         """
         mask = self.model.process.vocab
-        asked: dict[bytes, tuple[np.ndarray, int, list[tuple[int, int]]]] = {}  # canvas, place, which readings' which letter
+        asked: dict[bytes, tuple[np.ndarray, int, list[tuple[int, int]]]] = {}  # canvas, place, which candidates' which letter
         for i, (row, (start, stop)) in enumerate(zip(rows, spans, strict=True)):
             for place in range(start, stop):
                 masked = row.copy()
@@ -202,7 +204,7 @@ class Speller:
         return totals
 
     def _contentment(self, rows: list[np.ndarray], spans: list[tuple[int, int]]) -> list[float]:
-        """Uniform noise: Σ_j log p(x_0 = c_j | x_t), with the reading standing in a text that is a little noised."""
+        """Uniform noise: Σ_j log p(x_0 = c_j | x_t), with the candidate standing in a text that is a little noised."""
         totals = []
         for row, (start, stop) in zip(rows, spans, strict=True):
             x = torch.from_numpy(row)[None]
@@ -219,7 +221,7 @@ class Speller:
         assert isinstance(process, Masked | Uniform)
         x, where = x.to(self.model.device), where.to(self.model.device)
         self.model.network.eval()
-        return clean_at(self.model.denoiser, process, x, t.to(x.device), where).cpu()  # pyright: ignore[reportArgumentType]
+        return predict_clean(self.model.denoiser, process, x, t.to(x.device), where).cpu()
 
 
 def without_shared_end(texts: list[str]) -> list[str]:

@@ -5,7 +5,7 @@
 const $ = (id) => document.getElementById(id);
 const VIEWS = ["chain", "infill", "spelling", "schedule", "samplers"];
 const MASK = "[MASK]", BLANK = "░", DOT = "·";
-const FRAMES = 160; // of a chain that are kept
+const MOST_STATES = 160; // of a chain that are kept
 
 const EXAMPLES = {
   infill: "the history of the roman empire begins with the city of rome",
@@ -34,21 +34,21 @@ function keep() {
 
 // ---- talking to the studio ------------------------------------------------------------------------------------------
 
-async function ask(path, body, signal) {
-  const request = body === undefined ? {} : {
+async function request(path, body, signal) {
+  const options = body === undefined ? {} : {
     method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body),
   };
   let answer;
-  try { answer = await fetch(path, { ...request, signal }); } catch (error) {
+  try { answer = await fetch(path, { ...options, signal }); } catch (error) {
     throw error.name === "AbortError" ? error : new Error("The studio does not answer; is it still running?");
   }
   if (answer.ok) return answer;
-  const told = await answer.json().catch(() => null);
-  throw new Error(told?.error?.message ?? `The studio answered with status ${answer.status}.`);
+  const reply = await answer.json().catch(() => null);
+  throw new Error(reply?.error?.message ?? `The studio answered with status ${answer.status}.`);
 }
 
 async function stream(path, body, signal, take) {
-  const reader = (await ask(path, body, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
+  const reader = (await request(path, body, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
   for (let rest = ""; ;) {
     const { value, done } = await reader.read();
     if (done) return;
@@ -61,9 +61,9 @@ async function stream(path, body, signal, take) {
   }
 }
 
-function say(message) {
-  $("trouble").textContent = message;
-  $("trouble").hidden = !message;
+function showError(message) {
+  $("error").textContent = message;
+  $("error").hidden = !message;
 }
 
 // The button of a form starts its job, and stops it while it runs.
@@ -74,12 +74,12 @@ function onRun(view, job) {
     event.preventDefault();
     if (running) return running.abort();
     running = new AbortController();
-    say("");
+    showError("");
     button.textContent = "Stop";
     button.classList.add("stop");
     form.setAttribute("aria-busy", "true");
     try { await job(inputs(view), running.signal); } catch (error) {
-      if (error.name !== "AbortError") say(error.message);
+      if (error.name !== "AbortError") showError(error.message);
     } finally {
       running = null;
       button.textContent = name;
@@ -117,10 +117,34 @@ function restoreInputs(view) {
   }
 }
 
-const writing = ({ steps, sampler, temperature, top_p, seed }) => ({ model: model.name, steps, sampler, temperature, top_p, seed });
+// What a form says about how to write; a sampler's own fields go into its name, as in remasking:rate=0.05.
+function sampling(form) {
+  const { steps, temperature, top_p, seed } = form, options = { model: model.name, steps, temperature, top_p, seed };
+  const chosen = model.samplers.find((one) => one.name === form.sampler);
+  const set = (chosen?.fields ?? []).map(({ name, value }) => [name, form[`field.${name}`], value])
+    .filter(([, typed, value]) => typed !== undefined && String(typed) !== String(value ?? ""));
+  options.sampler = set.length ? `${chosen.name}:${set.map(([name, typed]) => `${name}=${typed}`).join(",")}` : form.sampler ?? "";
+  if (model.labels.length) Object.assign(options, { label: form.label, guidance: form.guidance });
+  return options;
+}
+
+// The fields of the chosen sampler, each as what it is: a number, a choice, or yes and no.
+function showSamplerFields(view) {
+  const form = $(`form-${view}`), place = form.querySelector(".sampler-fields");
+  const chosen = model.samplers.find((one) => one.name === form.elements.sampler?.value);
+  place?.replaceChildren(...(chosen?.fields ?? []).filter(({ kind }) => kind !== "sampler").map(({ name, kind, value, choices, optional, help }) => {
+    const options = kind === "flag" ? ["false", "true"] : choices, id = `field.${name}`;
+    const field = options.length ? make("select", { name: id }, ...options.map((text) => make("option", {}, text)))
+      : make("input", { name: id, type: optional ? "text" : "number", step: kind === "whole" ? 1 : "any", required: !optional });
+    field.value = value ?? "";
+    if (optional) field.placeholder = "none";
+    return make("label", { title: help }, `${name.replaceAll("_", " ")} `, field);
+  }));
+}
+
 const percent = (p) => p >= 0.995 ? "100\u2009%" : p < 0.001 ? "<\u20090.1\u2009%" : `${(100 * p).toFixed(p < 0.1 ? 1 : 0)}\u2009%`;
 const visible = (token) => token === " " ? "space" : token.replaceAll("\n", "↵").replaceAll("\t", "⇥");
-const heat = (sure) => 0.45 * (1 - sure);
+const heat = (confidence) => 0.45 * (1 - confidence);
 
 // ---- the chain ------------------------------------------------------------------------------------------------------
 
@@ -133,10 +157,10 @@ function showFrame() {
   while (canvas.children.length > frame.ids.length) canvas.lastChild.remove();
   while (canvas.children.length < frame.ids.length) canvas.append(make("span", { tabIndex: -1 }));
   frame.ids.forEach((id, i) => {
-    const span = canvas.children[i], token = chain.shown[id] ?? DOT, mask = token === DOT, sure = frame.sure[i] / 100;
+    const span = canvas.children[i], token = chain.shown[id] ?? DOT, mask = token === DOT, confidence = frame.confidence[i] / 100;
     if (span.textContent !== token) span.textContent = token;
-    span.className = `${mask ? "mask" : ""}${fresh.has(i) ? " new" : ""}${i === chain.place ? " asked" : ""}`;
-    span.style.backgroundColor = warm && !mask && frame.sure[i] ? `rgba(var(--warm), ${heat(sure).toFixed(2)})` : "";
+    span.className = `${mask ? "mask" : ""}${fresh.has(i) ? " new" : ""}${i === chain.place ? " current" : ""}`;
+    span.style.backgroundColor = warm && !mask && frame.confidence[i] ? `rgba(var(--warm), ${heat(confidence).toFixed(2)})` : "";
     span.tabIndex = i === (chain.place ?? 0) ? 0 : -1;
   });
   for (const id of ["player", "canvas", "legend"]) $(id).hidden = false;
@@ -165,7 +189,7 @@ function play() {
 }
 
 // What else could stand at a position; the last question is the one that counts.
-function askAbout(place) {
+function showCandidates(place) {
   const frame = chain.frames[chain.at];
   if (!frame || place < 0 || place >= frame.ids.length) return;
   chain.place = place;
@@ -173,14 +197,14 @@ function askAbout(place) {
   clearTimeout(chain.request?.timer);
   chain.request?.control.abort();
   const control = new AbortController();
-  chain.request = { control, timer: setTimeout(() => tell(frame, place, control.signal), 120) };
+  chain.request = { control, timer: setTimeout(() => fetchCandidates(frame, place, control.signal), 120) };
 }
 
-async function tell(frame, place, signal) {
+async function fetchCandidates(frame, place, signal) {
   const panel = $("candidates");
   try {
-    const body = { model: chain.asked.model, ids: frame.ids, place, t: frame.t };
-    const { candidates } = await (await ask("api/candidates", body, signal)).json();
+    const body = { model: chain.query.model, ids: frame.ids, place, t: frame.t };
+    const { candidates } = await (await request("api/candidates", body, signal)).json();
     panel.replaceChildren(make("h3", {}, `position ${place + 1}, t = ${frame.t.toFixed(2)}`), make("ol", {},
       ...candidates.map(([token, p]) => {
         const bar = make("i");
@@ -192,21 +216,21 @@ async function tell(frame, place, signal) {
   }
 }
 
-function keepChain(asked) {
+function keepChain(query) {
   const { frames } = chain, last = frames.length - 1;
-  const some = last < FRAMES ? frames : Array.from({ length: FRAMES }, (_, i) => frames[Math.round(i * last / (FRAMES - 1))]);
-  kept.results.chain = { frames: some, shown: chain.shown, asked };
+  const some = last < MOST_STATES ? frames : Array.from({ length: MOST_STATES }, (_, i) => frames[Math.round(i * last / (MOST_STATES - 1))]);
+  kept.results.chain = { frames: some, shown: chain.shown, query };
 }
 
 onRun("chain", async (form, signal) => {
   pause();
   Object.assign(chain, { frames: [], shown: {}, at: 0, place: null });
   $("candidates").replaceChildren();
-  const asked = { ...writing(form), template: form.template, length: form.length };
-  chain.asked = asked;
+  const query = { ...sampling(form), template: form.template, length: form.length };
+  chain.query = query;
   let drawn = 0;
   try {
-    await stream("api/chain", asked, signal, (line) => {
+    await stream("api/chain", query, signal, (line) => {
       if (!line.ids) return;
       Object.assign(chain.shown, line.shown);
       delete line.shown;
@@ -217,7 +241,7 @@ onRun("chain", async (form, signal) => {
     });
   } finally {
     showFrame();
-    if (chain.frames.length) keepChain(asked);
+    if (chain.frames.length) keepChain(query);
   }
 });
 
@@ -226,8 +250,8 @@ function startChain() {
   $("moment").oninput = () => { pause(); chain.at = Number($("moment").value); showFrame(); };
   $("heat").onchange = showFrame;
   const canvas = $("canvas"), index = (target) => [...canvas.children].indexOf(target);
-  canvas.addEventListener("pointerover", (event) => { if (event.pointerType === "mouse") askAbout(index(event.target)); });
-  canvas.addEventListener("focusin", (event) => askAbout(index(event.target)));
+  canvas.addEventListener("pointerover", (event) => { if (event.pointerType === "mouse") showCandidates(index(event.target)); });
+  canvas.addEventListener("focusin", (event) => showCandidates(index(event.target)));
   canvas.addEventListener("click", (event) => event.target.focus());
   canvas.addEventListener("keydown", (event) => {
     const at = index(event.target), last = canvas.children.length - 1;
@@ -240,15 +264,15 @@ function startChain() {
     const button = $("save");
     button.disabled = true;
     try {
-      const { page } = await (await ask("api/replay", chain.asked)).json();
+      const { page } = await (await request("api/replay", chain.query)).json();
       const url = URL.createObjectURL(new Blob([page], { type: "text/html" }));
-      make("a", { href: url, download: `${chain.asked.model}-${chain.asked.seed}.html` }).click();
+      make("a", { href: url, download: `${chain.query.model}-${chain.query.seed}.html` }).click();
       URL.revokeObjectURL(url);
-    } catch (error) { say(error.message); } finally { button.disabled = false; }
+    } catch (error) { showError(error.message); } finally { button.disabled = false; }
   };
   const result = kept.results.chain;
   if (result) {
-    Object.assign(chain, { frames: result.frames, shown: result.shown, asked: result.asked, at: result.frames.length - 1 });
+    Object.assign(chain, { frames: result.frames, shown: result.shown, query: result.query, at: result.frames.length - 1 });
     showFrame();
   }
 }
@@ -267,32 +291,32 @@ function change(text) {
 
 async function blankSelection() {
   const editor = $("editor"), { selectionStart: start, selectionEnd: stop, value } = editor;
-  if (start === stop) return say("Select the part of the text that is to be blanked.");
-  say("");
+  if (start === stop) return showError("Select the part of the text that is to be blanked.");
+  showError("");
   const chosen = value.slice(start, stop), already = chosen.split(BLANK).length - 1;
   try {
     const text = chosen.replaceAll(BLANK, "");
-    const { blank } = text ? await (await ask("api/blank", { model: model.name, text })).json() : { blank: "" };
+    const { blank } = text ? await (await request("api/blank", { model: model.name, text })).json() : { blank: "" };
     const marks = blank.replaceAll(MASK, BLANK) + BLANK.repeat(already);
     change(value.slice(0, start) + marks + value.slice(stop));
     editor.focus();
     editor.setSelectionRange(start, start + marks.length);
-  } catch (error) { say(error.message); }
+  } catch (error) { showError(error.message); }
 }
 
 function showVariants(lines) {
   $("variants").replaceChildren(...lines.map((line) => {
     if (!line.pieces) return make("li", {}, make("p", { className: "draft" }, line.draft));
-    const parts = line.pieces.map(({ text, new: fresh, sure }) => {
+    const parts = line.pieces.map(({ text, new: fresh, confidence }) => {
       if (!fresh) return text;
-      const part = make("ins", { title: `mean probability ${percent(sure)}` }, text);
-      part.style.setProperty("--heat", heat(sure).toFixed(2));
+      const part = make("ins", { title: `mean probability ${percent(confidence)}` }, text);
+      part.style.setProperty("--heat", heat(confidence).toFixed(2));
       return part;
     });
     const filled = line.pieces.filter((piece) => piece.new);
-    const sure = filled.reduce((sum, piece) => sum + piece.sure, 0) / Math.max(1, filled.length);
+    const confidence = filled.reduce((sum, piece) => sum + piece.confidence, 0) / Math.max(1, filled.length);
     const accept = make("button", { type: "button", onclick: () => { change(line.text); $("editor").focus(); } }, "Accept");
-    return make("li", {}, make("p", {}, ...parts), make("small", { className: "soft", title: "mean probability of what was filled in" }, `${percent(sure)} sure`),
+    return make("li", {}, make("p", {}, ...parts), make("small", { className: "soft", title: "mean probability of what was filled in" }, `${percent(confidence)} sure`),
       accept);
   }));
 }
@@ -303,7 +327,7 @@ onRun("infill", async (form, signal) => {
   const lines = [];
   kept.results.infill = lines;
   try {
-    await stream("api/infill", { ...writing(form), template, variants: form.variants }, signal, (line) => {
+    await stream("api/infill", { ...sampling(form), template, variants: form.variants }, signal, (line) => {
       lines[line.variant] = line;
       showVariants(lines);
     });
@@ -477,7 +501,7 @@ function drawSchedule(result) {
       d: result.curves[name].map((v, k) => `${k ? "L" : "M"}${at(result.t[k]).toFixed(1)} ${up(v).toFixed(1)}`).join(""),
     }))));
   const { counts } = result, most = rounded(Math.max(...counts));
-  const what = model.variable ? "inserted" : "written";
+  const what = model.variable_length ? "inserted" : "written";
   figures.push(chart(`Tokens ${what} at each of ${counts.length} steps, on average, in a text of ${result.length}`,
     { xs: [0.5, counts.length + 0.5], ys: [0, most], x: `step, 1 to ${counts.length}`, y: "tokens", ticks: false }, (at, up) =>
       counts.map((v, i) => svg("rect", { class: "bars", x: at(i + 0.6), width: Math.max(0.5, at(i + 1.4) - at(i + 0.6)), y: up(v),
@@ -495,7 +519,7 @@ function drawSchedule(result) {
 
 let drawn = null;
 onRun("schedule", async (form, signal) => {
-  drawn = await (await ask("api/schedule", { model: model.name, steps: form.steps }, signal)).json();
+  drawn = await (await request("api/schedule", { model: model.name, steps: form.steps }, signal)).json();
   drawSchedule(drawn);
 });
 
@@ -505,31 +529,31 @@ function startSchedule() {
 
 // ---- samplers side by side ------------------------------------------------------------------------------------------
 
-function showRivals(results) {
-  $("rivals").replaceChildren(...Object.entries(results).map(([name, line]) => {
+function showResults(results) {
+  $("results").replaceChildren(...Object.entries(results).map(([name, line]) => {
     const done = line.text !== undefined;
     const cost = done ? `${line.calls} network calls, ${line.seconds.toFixed(2)} s` : "writing…";
-    return make("article", { className: "rival" }, make("h3", {}, name),
-      make("div", { className: "cost" }, cost), make("div", { className: "soft" }, `It ${lawOf(name)}.`),
+    return make("article", { className: "result" }, make("h3", {}, name),
+      make("div", { className: "cost" }, cost), make("div", { className: "soft" }, `It ${distributionOf(name)}.`),
       make("p", { className: done ? "text" : "text draft" }, done ? line.text : line.draft));
   }));
 }
 
-const lawOf = (name) => model.samplers.find((sampler) => sampler.name === name)?.law ?? "is not for this model";
+const distributionOf = (name) => model.samplers.find((sampler) => sampler.name === name)?.distribution ?? "is not for this model";
 
 onRun("samplers", async (form, signal) => {
   if (!form.samplers.length) throw new Error("Choose at least one sampler.");
   const results = {};
   kept.results.samplers = results;
-  const { sampler, ...how } = writing(form);
+  const { sampler, ...options } = sampling(form);
   try {
-    await stream("api/compare", { ...how, template: form.template, length: form.length, samplers: form.samplers }, signal, (line) => {
+    await stream("api/compare", { ...options, template: form.template, length: form.length, samplers: form.samplers }, signal, (line) => {
       results[line.sampler] = line;
-      showRivals(results);
+      showResults(results);
     });
   } finally {
     for (const name of Object.keys(results)) if (results[name].text === undefined) delete results[name];
-    showRivals(results);
+    showResults(results);
   }
 });
 
@@ -544,7 +568,7 @@ function showView() {
   const wanted = location.hash.slice(1), view = VIEWS.includes(wanted) ? wanted : kept.view ?? "chain";
   kept.view = view;
   keep();
-  say("");
+  showError("");
   for (const name of VIEWS) $(`view-${name}`).hidden = name !== view;
   for (const link of document.querySelectorAll("nav a")) {
     if (link.hash === `#${view}`) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
@@ -555,29 +579,39 @@ function showView() {
 
 async function openModel(name) {
   $("about").textContent = `Opening ${name}…`;
-  try { model = await (await ask(`api/models/${encodeURIComponent(name)}`)).json(); } catch (error) {
+  try { model = await (await request(`api/models/${encodeURIComponent(name)}`)).json(); } catch (error) {
     $("about").textContent = "";
-    return say(error.message);
+    return showError(error.message);
   }
   kept.model = name;
   keep();
   const size = model.parameters >= 1e6 ? `${(model.parameters / 1e6).toFixed(1)} million` : model.parameters.toLocaleString("en");
-  $("about").textContent = `${model.title}. ${model.variable ? "At most" : "Texts of"} ${model.length} tokens `
+  $("about").textContent = `${model.title}. ${model.variable_length ? "At most" : "Texts of"} ${model.length} tokens `
     + `(${model.codec}), ${size} parameters.`;
   for (const select of document.querySelectorAll("select[name=sampler]")) {
     const before = select.value;
-    select.replaceChildren(make("option", { value: "" }, `own (${model.own})`),
-      ...model.samplers.map((sampler) => make("option", { value: sampler.name, title: sampler.law }, sampler.name)));
+    select.replaceChildren(make("option", { value: "" }, `own (${model.own_sampler})`),
+      ...model.samplers.map((sampler) => make("option", { value: sampler.name, title: sampler.distribution }, sampler.name)));
     if (model.samplers.some((sampler) => sampler.name === before)) select.value = before;
   }
-  const chosen = new Set(["ancestral", "confidence", "entropy-bounded", model.own]);
-  $("choose").replaceChildren($("choose").querySelector("legend"), ...model.samplers.map(({ name, law }) =>
-    make("label", { className: "check", title: law }, make("input", { type: "checkbox", value: name, checked: chosen.has(name) }), name)));
+  for (const select of document.querySelectorAll("select[name=label]")) {
+    select.replaceChildren(make("option", { value: "" }, "any"), ...model.labels.map((name) => make("option", {}, name)));
+  }
+  for (const label of document.querySelectorAll(".label")) {
+    label.hidden = !model.labels.length || (label.classList.contains("guidance") && !model.guidance);
+  }
+  const chosen = new Set(["ancestral", "confidence", "entropy-bounded", model.own_sampler]);
+  $("choose").replaceChildren($("choose").querySelector("legend"), ...model.samplers.map(({ name, distribution }) =>
+    make("label", { className: "check", title: distribution }, make("input", { type: "checkbox", value: name, checked: chosen.has(name) }), name)));
   const check = $("form-spelling").querySelector(".run");
   check.disabled = !model.corrects;
   check.title = model.corrects ? "" : "This model has no list of words, or not the kind of noise that spell checking needs.";
   drawn = null;
-  for (const view of VIEWS) restoreInputs(view);
+  for (const view of VIEWS) {
+    restoreInputs(view);
+    if (view !== "samplers") showSamplerFields(view);
+    restoreInputs(view);
+  }
   for (const field of document.querySelectorAll("input[name=length]")) {
     field.max = model.length;
     if (!field.value || Number(field.value) > model.length) field.value = model.length;
@@ -585,11 +619,12 @@ async function openModel(name) {
 }
 
 async function start() {
-  for (const place of document.querySelectorAll(".how")) place.append($("how").content.cloneNode(true));
+  for (const place of document.querySelectorAll(".sampling")) place.append($("sampling").content.cloneNode(true));
   $("form-samplers").querySelector(".pick").remove();
   for (const view of VIEWS) {
     restoreInputs(view);
     const form = $(`form-${view}`);
+    form.elements.sampler?.addEventListener("change", () => showSamplerFields(view));
     form.addEventListener("input", () => remember(view));
     form.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
@@ -598,7 +633,7 @@ async function start() {
   addEventListener("hashchange", showView);
   showView();
   let list;
-  try { list = await (await ask("api/models")).json(); } catch (error) { return say(error.message); }
+  try { list = await (await request("api/models")).json(); } catch (error) { return showError(error.message); }
   const names = list.models.map((one) => one.name), select = $("model");
   select.replaceChildren(...list.models.map(({ name, method }) => make("option", { value: name }, name === method ? name : `${name} (${method})`)));
   select.value = names.includes(kept.model) ? kept.model : list.default;
@@ -609,7 +644,7 @@ async function start() {
   startInfill();
   startSpelling();
   startSchedule();
-  showRivals(kept.results.samplers ?? {});
+  showResults(kept.results.samplers ?? {});
   showView();
   document.body.dataset.ready = "true";
 }

@@ -1,0 +1,85 @@
+"""The public names of unnoise and where each is defined: the one list, from which `unnoise/__init__.py` loads them."""
+
+from unnoise.data import Codec as Codec, codec as codec
+from unnoise.data.corpus import Corpus as Corpus, corpus as corpus
+from unnoise.data.documents import Documents as Documents
+from unnoise.denoiser import (
+    Denoiser as Denoiser,
+    SamplingDenoiser as SamplingDenoiser,
+    predict as predict,
+    predict_clean as predict_clean,
+)
+from unnoise.families.any_order import AnyOrder as AnyOrder
+from unnoise.families.autoregressive import (
+    Autoregressive as Autoregressive,
+    LeftToRight as LeftToRight,
+    NextTokenPrediction as NextTokenPrediction,
+)
+from unnoise.families.bayesian_flow import BayesianFlow as BayesianFlow, FlowElbo as FlowElbo, FlowSampler as FlowSampler
+from unnoise.families.gaussian import Gaussian as Gaussian, GaussianElbo as GaussianElbo, GaussianSampler as GaussianSampler
+from unnoise.families.insertion import (
+    Insertion as Insertion,
+    InsertionElbo as InsertionElbo,
+    InsertionPrediction as InsertionPrediction,
+    InsertionSampler as InsertionSampler,
+)
+from unnoise.method_table import Method as Method, method as method, methods as methods
+from unnoise.model.generate import Step as Step
+from unnoise.model.io import load as load
+from unnoise.model.likelihood import Score as Score
+from unnoise.model.model import Model as Model
+from unnoise.model.options import SamplingOptions as SamplingOptions
+from unnoise.network.base import Cache as Cache, Network as Network
+from unnoise.network.parameterization import (
+    MeanParameterization as MeanParameterization,
+    Parameterization as Parameterization,
+    ScoreParameterization as ScoreParameterization,
+)
+from unnoise.network.transformer import Transformer as Transformer
+from unnoise.objective import (
+    ConcreteScore as ConcreteScore,
+    CrossEntropy as CrossEntropy,
+    Elbo as Elbo,
+    Hybrid as Hybrid,
+    LeaveOneOut as LeaveOneOut,
+    Objective as Objective,
+    ScoreEntropy as ScoreEntropy,
+)
+from unnoise.prediction import (
+    MeanPrediction as MeanPrediction,
+    Prediction as Prediction,
+    ScorePrediction as ScorePrediction,
+    TokenPrediction as TokenPrediction,
+)
+from unnoise.process import Markov as Markov, Masked as Masked, Process as Process, StateSpace as StateSpace, Uniform as Uniform
+from unnoise.registry import register as register
+from unnoise.sampler import (
+    Ancestral as Ancestral,
+    Confidence as Confidence,
+    EntropyBounded as EntropyBounded,
+    EulerLeaping as EulerLeaping,
+    FirstHitting as FirstHitting,
+    Frame as Frame,
+    Metropolis as Metropolis,
+    PredictorCorrector as PredictorCorrector,
+    Remasking as Remasking,
+    Sampler as Sampler,
+    TweedieLeaping as TweedieLeaping,
+    sample as sample,
+    sample_frames as sample_frames,
+)
+from unnoise.schedule import (
+    Cosine as Cosine,
+    CosineTable as CosineTable,
+    Geometric as Geometric,
+    Linear as Linear,
+    LogLinear as LogLinear,
+    PerToken as PerToken,
+    Polynomial as Polynomial,
+    Schedule as Schedule,
+)
+from unnoise.training.callback import Callback as Callback
+from unnoise.training.loop import Report as Report, train as train
+from unnoise.training.options import TrainingOptions as TrainingOptions
+
+__version__: str

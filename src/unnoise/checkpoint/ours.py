@@ -1,0 +1,78 @@
+"""The files of a saved model, read with care: what is damaged is named in one sentence, and nothing is unpickled.
+
+A folder holds config.json (method, length, labels, codec, network), model.safetensors and, where needed, codec files.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+FORMAT = "unnoise-2"
+RENAMED = {".film.": ".adaln.", "network.clock.": "network.time_embed."}  # weights since format 1
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """What config.json holds, or ValueError."""
+    if not folder.is_dir():
+        raise ValueError(f"there is no model in {folder}: give the folder that `unnoise train --out` wrote")
+    if not (folder / CONFIG).exists():
+        raise ValueError(f"{folder} holds no model: {CONFIG} is missing")
+    try:
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"{folder / CONFIG} is damaged: {error}") from error
+    if isinstance(config, dict) and config.get("format") == "unnoise-1":
+        try:
+            return upgraded(config)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{folder / CONFIG} does not describe a model ({error})") from error
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise ValueError(f"{folder / CONFIG} is not a configuration that this version of unnoise reads")
+    return config
+
+
+def upgraded(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration of the first format in the present one."""
+    network = dict(config["network"])
+    network["attention_every"] = network.pop("every", 1)
+    codec = dict(config["codec"])
+    if codec.get("kind") in ("pixels", "bpe"):
+        codec.pop("end", None)
+    return {
+        "format": FORMAT,
+        "method": config["method"],
+        "length": network["length"] - bool(network.get("gaps", False)),
+        "labels": [str(i) for i in range(network.get("labels", 0))],
+        "codec": codec,
+        "network": {"name": "transformer", "config": network},
+        "notes": config.get("notes", {}),
+    }
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of model.safetensors, or ValueError; a pickle is refused."""
+    if not path.exists():
+        pickled = [p.name for p in path.parent.iterdir() if p.suffix in (".pt", ".pth", ".bin", ".ckpt", ".pkl")]
+        hint = f"; {pickled[0]} is a pickle, which unnoise does not open" if pickled else ""
+        raise ValueError(f"{path} is missing{hint}")
+    with open(path, "rb") as file:
+        start = file.read(9)
+    # a safetensors file begins with the length of its header, eight bytes of which the first may be any, and then {
+    if start[8:] != b"{" and (start[:2] == b"PK" or start[:1] == b"\x80"):
+        raise ValueError("it is a pickle, which unnoise does not open; convert it to safetensors")
+    try:
+        found = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"it is damaged or cut short ({error})") from error
+    return {_present_name(name): value for name, value in found.items()}
+
+
+def _present_name(name: str) -> str:
+    for before, now in RENAMED.items():
+        name = name.replace(before, now)
+    return name

@@ -1,0 +1,79 @@
+"""What several commands share: the names of options, and the objects that they mean.
+
+torch is imported inside the functions, so that `unnoise --help` answers at once.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import arg
+
+if TYPE_CHECKING:
+    from unnoise.model.model import Model
+
+MODELS = Path(__file__).parent.parent / "models"
+BUNDLED = "wiki"
+DEFAULT_MODEL = f"the newest in runs/, else the bundled {BUNDLED}"
+Json = Annotated[bool, arg(name="json", help="Print one JSON object.")]
+ModelName = Annotated[str | None, arg(help=f"Folder of a trained model, or a bundled name; default: {DEFAULT_MODEL}.")]
+Device = Annotated[str, arg(help="auto, cpu, cuda, …")]
+
+
+def model_folders() -> list[Path]:
+    """Bundled models, then those in runs/, oldest first; the last is the default."""
+    bundled = sorted((path.parent for path in MODELS.glob("*/config.json")), key=lambda path: (path.name == BUNDLED, path.name))
+    runs = sorted(Path("runs").glob("*/config.json"), key=lambda path: path.stat().st_mtime)
+    return [*bundled, *(path.parent for path in runs)]
+
+
+def bundled(folder: Path) -> bool:
+    """Whether a model came with the package."""
+    return folder.parent == MODELS
+
+
+def open_model(name: str | None, device: str) -> "Model":
+    """The model that a person means: a folder, a bundled name, or the newest."""
+    from unnoise.model.io import load
+
+    return load(model_folders()[-1] if name is None else name).to(device_named(device))
+
+
+def device_named(name: str) -> str:
+    """`auto` is CUDA where there is one, else the CPU."""
+    import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"the device {name!r} cannot be used here: {str(error).splitlines()[0]}") from error
+    return name
+
+
+def text_of(argument: str) -> str:
+    """The text that a person means: a file's, standard input's for -, or the argument itself."""
+    from unnoise.data.corpus import read_text
+
+    if argument == "-":
+        return sys.stdin.read()
+    path = Path(argument)
+    try:
+        if path.is_file():
+            return read_text(path)
+        if path.is_dir() and (os.sep in argument or argument in (".", "..")):
+            raise ValueError(f"{argument} is a folder: give a text, a file, or - for standard input")
+    except OSError:  # longer than a file's name can be
+        return argument
+    if " " not in argument and (path.suffix in (".txt", ".md", ".gz") or argument.startswith(("/", "./", "../", "~/"))):
+        raise ValueError(f"there is no file {argument}; a text can be given in quotes, a file by its path")
+    return argument
+
+
+def at_least(least: int, **counts: int | None) -> None:
+    """ValueError naming the first count that is given and too small."""
+    for name, count in counts.items():
+        if count is not None and count < least:
+            raise ValueError(f"--{name.replace('_', '-')} must be ≥ {least}, found {count}")

@@ -1,0 +1,90 @@
+"""`unnoise compare`: the same data, budget and network for several methods, and one table."""
+
+import json
+import sys
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import Positional, Suppress, arg
+
+from unnoise.cli.base import Device, Json, at_least, device_named
+from unnoise.training.options import RunOptions
+
+if TYPE_CHECKING:
+    from unnoise.evaluation.compare import Comparison
+    from unnoise.training.loop import Report, TrainingRun
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareCommand(RunOptions):
+    """Train several methods alike, and set their bits per character side by side.
+
+    Example: unnoise compare mdlm udlm ar --data path/to/text8 --out runs/compare --steps 1400
+    """
+
+    methods: Annotated[Positional[tuple[str, ...]], arg(metavar="METHOD", help="Names from `unnoise ls`.")] = ()
+    method: Suppress[str] = ""
+    out: Annotated[Path, arg(help="Folder to write, with a run for each method; methods that are there go on.")] = Path(
+        "runs/compare"
+    )
+    windows: Annotated[int | None, arg(help="Test windows, evenly spread, the same for all.")] = 500
+    samples: Annotated[int, arg(help="Draws of the bound for each window.")] = 2
+    device: Device = "auto"
+    as_json: Json = False
+
+    def run(self) -> int:
+        """Train each, measure each, and print the table; returns the exit code."""
+        from unnoise.display.plot import can_draw, plot_comparison
+        from unnoise.evaluation.compare import Interrupted, compare
+
+        at_least(2, windows=self.windows)
+        at_least(1, samples=self.samples)
+        shared: dict[str, Any] = {field.name: vars(self)[field.name] for field in fields(RunOptions)}
+        runs = [RunOptions(**{**shared, "method": name}) for name in self.methods]
+        try:
+            rows = compare(runs, self.out, self.windows, self.samples, device_named(self.device), self._train)
+        except Interrupted as stop:
+            print(f"{stop}: run the same command again to go on", file=sys.stderr)
+            return 130
+        picture = self.out / "comparison.png"
+        if can_draw():
+            plot_comparison({name: self.out / name for name in self.methods}, picture)
+        if self.as_json:
+            results = [
+                row.figures | {k: v for k, v in asdict(row.report).items() if k in ("steps", "seconds", "tokens", "loss")}
+                for row in rows
+            ]
+            print(json.dumps({"results": results, "out": str(self.out)}))
+            return 0
+        self._print_table(rows)
+        if can_draw():
+            print(f"the curves are in {picture}")
+        return 0
+
+    def _train(self, run: "TrainingRun") -> "Report":
+        from unnoise.cli.train import train_with_bar
+
+        if not self.as_json:
+            print(f"--- {run.model.method.name}", file=sys.stderr, flush=True)
+        return train_with_bar(run, show=not self.as_json)
+
+    def _print_table(self, rows: "list[Comparison]") -> None:
+        from rich.console import Console
+        from rich.table import Table
+
+        from unnoise.evaluation.dataset import figure_kind
+
+        table = Table(title=f"{self.data}: the same network and budget for each", title_justify="left")
+        headings = ("method", f"bits per {rows[0].model.codec.unit}", "", "loss", "tokens read", "seconds")
+        for heading in headings:
+            table.add_column(heading, justify="left" if heading in ("method", "", "loss") else "right")
+        for row in sorted(rows, key=lambda row: row.figures["bits_per_char"]):
+            bits = f"{row.figures['bits_per_char']:.3f} ± {row.figures['stderr']:.3f}"
+            report = row.report
+            table.add_row(
+                row.model.method.name, bits, figure_kind(row.model), report.loss, f"{report.tokens:,}", f"{report.seconds:.0f}"
+            )
+        Console().print(table)
+        figures = rows[0].figures
+        print(f"{figures['windows']} texts of the split {figures['split']}, the same for all; the models are in {self.out}")

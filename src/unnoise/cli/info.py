@@ -1,0 +1,143 @@
+"""Commands that tell what there is: `unnoise info` and `ls`."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import arg
+
+from unnoise.cli.base import Json, ModelName, bundled, model_folders, open_model
+
+if TYPE_CHECKING:
+    from unnoise.model.model import Model
+    from unnoise.sampler import Sampler
+
+
+@dataclass
+class InfoCommand:
+    """What a model is.
+
+    Example: unnoise info --model runs/first --schedule
+    """
+
+    model: ModelName = None
+    schedule: Annotated[bool, arg(help="Show the noise schedule, and the learned exponents where there are any.")] = False
+    picture: Annotated[Path | None, arg(help="Write the schedule as a picture, .png or .svg.")] = None
+    as_json: Json = False
+
+    def run(self) -> int:
+        """Print the configuration."""
+        from unnoise.data import codec_kind
+
+        model = open_model(self.model, "cpu")
+        if self.picture is not None:
+            from unnoise.display.plot import plot_schedule
+
+            plot_schedule(model, self.picture)
+            print(f"wrote {self.picture}", file=sys.stderr)
+        if self.as_json:
+            result = model.config() | {"parameters": model.num_parameters}
+            print(json.dumps(result | (self._schedule(model) if self.schedule else {}), ensure_ascii=False))
+            return 0
+        print(f"{model.method.name}: {model.method.title}\n{model.method.paper}")
+        network, codec = model.config()["network"], model.codec
+        sizes = {name: network["config"][name] for name in ("depth", "width", "heads") if name in network["config"]}
+        described = ", ".join(f"{name} {size}" for name, size in sizes.items())
+        print(f"network    {network['name']}{f', {described}' if described else ''}, {model.num_parameters:,} parameters")
+        print(f"codec      {codec_kind(codec)}, {codec.vocab} tokens{', one of them ends a text' if codec.end else ''}")
+        print(f"length     {model.length} tokens")
+        if model.labels:
+            print(f"labels     {', '.join(model.labels)}")
+        for name, value in model.notes.items():
+            print(f"{name:10s} {value}")
+        if self.schedule:
+            self._show(self._schedule(model))
+        return 0
+
+    def _schedule(self, model: "Model") -> dict[str, Any]:
+        """α at some times, by curve (the mean over tokens where they differ), and the learned exponents."""
+        import torch
+
+        from unnoise.display.plot import exponents
+
+        t = torch.tensor([0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99], dtype=torch.float64)
+        with torch.no_grad():
+            curves = {name: alpha(t).view(len(t), -1).mean(1).tolist() for name, alpha in model.process.curves().items()}
+        return {"t": t.tolist(), "curves": curves, "exponents": exponents(model)}
+
+    def _show(self, schedule: dict[str, Any]) -> None:
+        curves, exponents = schedule["curves"], schedule["exponents"]
+        if not curves:
+            print("schedule   none: this method has no noise")
+            return
+        print("schedule   t     " + " ".join(f"{t:5.2f}" for t in schedule["t"]))
+        for name, values in curves.items():
+            print(f"           {name}{' (mean)' if exponents else ''}  " + " ".join(f"{value:5.3f}" for value in values))
+        if exponents:
+            listed = exponents
+            print(f"exponents  α_i(t) = 1 − t^w_i, w from {listed[-1][1]:.3f} to {listed[0][1]:.3f}")
+            for words, some in (("first", listed[:5]), ("last", listed[:-6:-1])):
+                print(f"           revealed {words}: " + ", ".join(f"{token} {w:.3f}" for token, w in some))
+
+
+@dataclass
+class LsCommand:
+    """List methods and models.
+
+    Example: unnoise ls
+    """
+
+    as_json: Json = False
+
+    def run(self) -> int:
+        """Print the table of methods, then the models at hand."""
+        from unnoise.data import codec_names
+        from unnoise.method_table import method, methods
+        from unnoise.registry import registered
+        from unnoise.sampler_table import named_sampler, sampler_names
+
+        networks = list(registered("network"))
+        models = {
+            path.name if bundled(path) else str(path): json.loads((path / "config.json").read_text()).get("method", "?")
+            for path in model_folders()
+        }
+        samplers = {name: named_sampler(name) for name in sampler_names()}
+        if self.as_json:
+            found = {
+                "methods": methods(),
+                "samplers": {name: self._sampler(sampler) for name, sampler in samplers.items()},
+                "networks": networks,
+                "codecs": codec_names(),
+                "models": models,
+            }
+            print(json.dumps(found, ensure_ascii=False))
+            return 0
+        print("methods")
+        for name in methods():
+            print(f"  {name:20s} {method(name).title}")
+        print("samplers")
+        for name, sampler in samplers.items():
+            described = self._sampler(sampler)
+            print(f"  {name:20s} {described['distribution']}")
+            for field in described["fields"]:
+                choices = f" ({', '.join(field['choices'])})" if field["choices"] else ""
+                print(f"  {'':20s}   {field['name']}={field['default']}{choices}: {field['help']}")
+        print("networks\n  " + ", ".join(networks))
+        print("codecs\n  " + ", ".join(codec_names()))
+        print("models")
+        for path, name in models.items():
+            print(f"  {path:20s} {name}")
+        return 0
+
+    def _sampler(self, sampler: "Sampler") -> dict[str, Any]:
+        """What can be set of a sampler, and what it does to the model's distribution."""
+        from unnoise.sampler_table import sampler_fields
+
+        fields = [
+            {"name": field.name, "default": vars(sampler)[field.name], "choices": field.choices, "help": field.help}
+            for field in sampler_fields(type(sampler))
+            if field.kind != "sampler"
+        ]
+        return {"distribution": sampler.distribution, "keeps_distribution": sampler.keeps_distribution, "fields": fields}

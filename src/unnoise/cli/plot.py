@@ -1,0 +1,92 @@
+"""`unnoise plot`."""
+
+import itertools
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import Positional, arg
+
+from unnoise.cli.base import Json, ModelName, model_folders, open_model
+
+if TYPE_CHECKING:
+    from unnoise.model.model import Model
+
+
+@dataclass
+class PlotCommand:
+    """Draw a picture: the training curve, the noise schedule, the loss at each noise level, a chain as a filmstrip, or the
+    quality of each sampler's texts against network calls.
+
+    Example: unnoise plot chain --model wiki --out chain.png
+    """
+
+    kind: Annotated[Positional[str], arg(metavar="KIND", help="curve, schedule, loss, chain or quality.")]
+    model: ModelName = None
+    out: Annotated[Path | None, arg(help="The file, .png or .svg; default: KIND.png.")] = None
+    data: Annotated[
+        str | None, arg(help="Held-out text for `loss` (sotu by default), and to set beside the `quality`; as for train.")
+    ] = None
+    steps: Annotated[int, arg(help="Denoising steps of the chain.")] = 128
+    judge: Annotated[
+        str | None, arg(help="Who judges the quality: the folder of an ar model, wiki-ar (default), or smollm2 (extra `eval`).")
+    ] = None
+    samplers: Annotated[tuple[str, ...], arg(help="Whose quality; names from `unnoise ls`; default: five of them.")] = ()
+    calls: Annotated[tuple[int, ...], arg(help="Network calls, at most; default: 16 32 64 128 256.")] = ()
+    num_samples: Annotated[int, arg(help="Texts for each point of the quality.")] = 16
+    seed: int = 0
+    as_json: Json = False
+
+    def run(self) -> int:
+        """Draw, and say where."""
+        from unnoise.display import plot
+
+        out = self.out or Path(f"{self.kind}.png")
+        more: dict[str, Any] = {}
+        if self.kind not in ("curve", "schedule", "loss", "chain", "quality"):
+            raise ValueError(f"unknown picture {self.kind!r}: use one of curve, schedule, loss, chain, quality")
+        if self.kind == "curve":
+            plot.plot_curve(Path(self.model) if self.model else model_folders()[-1], out)
+        else:
+            plot.check(out)
+            model = open_model(self.model, "cpu")
+            match self.kind:
+                case "schedule":
+                    plot.plot_schedule(model, out)
+                case "loss":
+                    plot.plot_loss(model, out, self.data or "sotu")
+                case "chain":
+                    plot.plot_chain(model, out, self.steps, self.seed)
+                case _:
+                    more["quality"] = self._quality(model, out)
+        print(json.dumps({"out": str(out), **more}) if self.as_json else f"wrote {out}")
+        return 0
+
+    def _quality(self, model: "Model", out: Path) -> list[dict[str, Any]]:
+        """Measure, with a line for each point as it comes, and draw."""
+        from unnoise.data.corpus import corpus
+        from unnoise.display.plot import plot_quality
+        from unnoise.evaluation.generative import CALLS, JUDGE, Quality, judge, qualities, weigh
+
+        if model.codec.grid:
+            raise ValueError("a judge reads texts, and this is a model of images")
+        for name in self.samplers:
+            model.check_sampler(name)
+        by = judge(self.judge or JUDGE)
+        real = None
+        if self.data is not None:
+            rows = corpus(self.data).texts(model.codec, "test", model.length).windows(200).tolist()
+            real = weigh([model.codec.decode(row) for row in rows], by)
+        found: list[Quality] = []
+        for q in itertools.chain(
+            [real] if real else [], qualities(model, by, self.samplers, self.calls or CALLS, self.num_samples, self.seed)
+        ):
+            if not self.as_json:
+                if not found:
+                    print(f"{'sampler':16s} {'calls':>5s} {'perplexity':>10s} {'entropy':>9s} {'distinct':>9s}")
+                calls = q.calls or "–"
+                print(f"{q.sampler:16s} {calls:>5} {q.perplexity:10.2f} {q.entropy:9.3f} {q.distinct:9.3f}", flush=True)
+            found.append(q)
+        plot_quality(found, out, f"{model.method.name}, judged by {self.judge or JUDGE}")
+        return [q._asdict() for q in found]

@@ -1,0 +1,102 @@
+"""`unnoise train`."""
+
+import json
+import shlex
+import sys
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import Positional, arg
+
+from unnoise.cli.base import Device, Json, device_named
+from unnoise.training.options import RunOptions
+
+if TYPE_CHECKING:
+    from unnoise.training.loop import Report, TrainingRun
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainCommand(RunOptions):
+    """Train a model.
+
+    Example: unnoise train mdlm --data sotu --out runs/first --minutes 3
+    """
+
+    method: Annotated[Positional[str], arg(metavar="METHOD", help="A name from `unnoise ls`.")]
+    out: Annotated[Path | None, arg(help="Folder to write; default: runs/METHOD-DATA.")] = None
+    resume: Annotated[bool, arg(help="Go on from the run in --out, with its options; more steps may be given.")] = False
+    device: Device = "auto"
+    as_json: Json = False
+
+    @property
+    def folder(self) -> Path:
+        """Where the run is written."""
+        default = Path("runs") / f"{self.method}-{Path(self.data).name.split('.')[0]}"
+        return default if self.out is None else self.out
+
+    def options(self) -> RunOptions:
+        """The run that this command describes."""
+        return RunOptions(**{field.name: vars(self)[field.name] for field in fields(RunOptions)})
+
+    def saved_options(self) -> dict[str, Any]:
+        """With --resume, the options of the run that goes on: what was not typed is as it was."""
+        from unnoise.training.checkpoint import read_options
+
+        saved = read_options(self.folder) if self.resume else {}
+        return {field.name: saved[field.name] for field in fields(RunOptions) if field.name in saved}
+
+    def run(self) -> int:
+        """Train, and say what came of it; returns the exit code."""
+        from unnoise.training.prepare import prepare_run
+
+        run = prepare_run(self.options(), self.folder, self.resume, device_named(self.device))
+        if run.done and not self.as_json:
+            print(f"going on from step {run.done}", file=sys.stderr)
+        report = train_with_bar(run, show=not self.as_json)
+        if self.as_json:
+            print(json.dumps({"out": str(run.out)} | {k: v for k, v in asdict(report).items() if k != "curve"}))
+        else:
+            _print_result(run, report)
+        return 0 if report.finished else 130
+
+
+def train_with_bar(run: "TrainingRun", show: bool = True) -> "Report":
+    """Run it, with a progress bar if that is to be shown, and draw its curve; Ctrl-C saves."""
+    from unnoise.cli.interrupt import StopRequest
+    from unnoise.display.plot import can_draw, plot_curve
+    from unnoise.display.terminal import ProgressBar
+    from unnoise.training.loop import NotANumber
+
+    with StopRequest() as stop, ProgressBar(run.model.codec.unit) if show else nullcontext() as bar:
+        try:
+            report = run.run([bar] if bar else [], stop)
+        except NotANumber as error:
+            raise ValueError(f"{error}; {_last_checkpoint(run)} Try a smaller --matrix-lr and --other-lr.") from error
+    assert run.out is not None
+    if can_draw():
+        plot_curve(run.out, run.out / "curve.png")
+    return report
+
+
+def _last_checkpoint(run: "TrainingRun") -> str:
+    from unnoise.training.checkpoint import STATE
+
+    if run.out is not None and (run.out / STATE).exists():
+        return f"the last good checkpoint is in {run.out}."
+    return "no checkpoint had been written yet."
+
+
+def _print_result(run: "TrainingRun", report: "Report") -> None:
+    from unnoise.evaluation.dataset import figure_kind
+
+    if not report.finished:
+        print(f"stopped at step {report.steps}; everything is saved: run the same command with --resume to go on")
+        return
+    print(
+        f"{run.model.method.name}: {report.bits_before:.3f} → {report.bits:.3f} ± {report.stderr:.3f} "
+        f"bits per {run.model.codec.unit} ({figure_kind(run.model)}, held-out; trained on the {report.loss} loss), "
+        f"{report.steps} steps, {report.tokens:,} tokens, {report.seconds:.0f} s"
+    )
+    print(f"saved in {run.out}; try: unnoise generate --model {shlex.quote(str(run.out))} --watch")

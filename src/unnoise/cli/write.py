@@ -1,0 +1,159 @@
+"""Commands that write: `unnoise generate`, `infill` and `complete`."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import Positional, arg
+
+from unnoise.cli.base import Device, Json, ModelName, open_model
+
+if TYPE_CHECKING:
+    from unnoise.model.generate import Step
+    from unnoise.model.model import Model
+    from unnoise.model.options import SamplingKeywords
+    from unnoise.model.template import Template
+
+
+@dataclass
+class WritingCommand:
+    """The options of every command that writes."""
+
+    model: ModelName = None
+    num_samples: Annotated[int, arg(help="How many texts.")] = 2
+    steps: Annotated[
+        int | None, arg(help="Network calls, at most (first-hitting and ar take one for each token); default: 128.")
+    ] = None
+    sampler: Annotated[
+        str | None,
+        arg(help="A name from `unnoise ls`, with its fields as in remasking:rate=0.05; default: the method's own."),
+    ] = None
+    temperature: Annotated[
+        float | None, arg(help="Of the network's distribution; 0 takes the likeliest token; default: 1.")
+    ] = None
+    top_p: Annotated[float | None, arg(help="Keep the likeliest tokens of so much probability; default: 1.")] = None
+    label: Annotated[str | None, arg(help="The class of what is written, for a model trained with labels.")] = None
+    guidance: Annotated[float, arg(help="How much the label is insisted on; 1 is the model's own conditional.")] = 1.0
+    seed: int = 0
+    device: Device = "auto"
+    as_json: Json = False
+
+    def _options(self) -> "SamplingKeywords":
+        return {
+            "steps": self.steps,
+            "sampler": self.sampler,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "label": self.label,
+            "guidance": self.guidance,
+            "seed": self.seed,
+        }
+
+    def _filled(self, model: "Model", template: "Template", texts: list[str]) -> int:
+        """Show texts that were filled in, and say if that was a heuristic."""
+        from unnoise.model.options import SamplingOptions
+
+        exact = model.fills_exactly(template)
+        options = SamplingOptions.of(self._options())
+        if not exact and not self.as_json:
+            print(f"filling in with {model.method.name} is a heuristic: not its exact conditional", file=sys.stderr)
+        return self._show(model, texts, seed=self.seed, exact=exact and options.keeps_distribution(model.method.sampler))
+
+    def _show(self, model: "Model", texts: list[str], **more: object) -> int:
+        if self.as_json:
+            print(json.dumps({"method": model.method.name, "texts": texts, **more}, ensure_ascii=False))
+            return 0
+        for i, text in enumerate(texts):
+            print(text if len(texts) == 1 else f"--- {i + 1}\n{text}")
+        return 0
+
+
+@dataclass
+class GenerateCommand(WritingCommand):
+    """Write new texts.
+
+    Example: unnoise generate --model runs/first --num-samples 3 --watch
+    """
+
+    length: Annotated[int | None, arg(help="Tokens of a text (flexmdm: at most); default: the model's length.")] = None
+    watch: Annotated[bool, arg(help="Watch the first text emerge from noise.")] = False
+    replay: Annotated[Path | None, arg(help="Write the chain as an HTML page that plays.")] = None
+    out: Annotated[Path | None, arg(help="The sheet that a model of images writes; default: samples.png.")] = None
+
+    def run(self) -> int:
+        """Write, and show the chain if asked."""
+        from unnoise.cli.images import write_sheet
+        from unnoise.display.replay import write_replay
+        from unnoise.display.terminal import watch
+        from unnoise.files import check_writable
+
+        model = open_model(self.model, self.device)
+        if self.replay is not None:
+            check_writable(self.replay, (".html",))
+        if self.out is not None and not model.codec.grid:
+            raise ValueError("--out is for models of images; a model of text prints what it writes")
+        out = self.out or Path("samples.png")
+        if model.codec.grid:
+            check_writable(out, (".png",))
+        steps: list[Step] = []
+        follow = steps.append if self.watch or self.replay else None
+        if model.codec.grid:
+            if self.length is not None:
+                raise ValueError("an image has the size that the model was trained with: leave --length out")
+            result: Any = model.draw(self.num_samples, on_step=follow, **self._options())
+        else:
+            result = model.generate(self.num_samples, self.length, on_step=follow, **self._options())
+        if self.watch and not self.as_json:
+            watch(steps)
+        if self.replay:
+            write_replay(
+                self.replay,
+                steps,
+                f"{model.method.name}: {'an image' if model.codec.grid else 'a text'} from noise, seed {self.seed}",
+            )
+            print(f"wrote {self.replay}", file=sys.stderr)
+        if model.codec.grid:
+            return write_sheet(result, out, self.as_json)
+        return self._show(model, result, seed=self.seed)
+
+
+@dataclass
+class InfillCommand(WritingCommand):
+    """Fill in each [MASK] of a text with one token, and each [GAP] with any number of them (flexmdm).
+
+    Example: unnoise infill "the [MASK][MASK][MASK] of the people" --num-samples 3
+    """
+
+    text: Annotated[Positional[str], arg(metavar="TEXT", help="A text with [MASK] for each blank token, [GAP] for a gap.")] = ""
+
+    def run(self) -> int:
+        """Fill in and print."""
+        model = open_model(self.model, self.device)
+        return self._filled(model, model.template(self.text), model.infill(self.text, self.num_samples, **self._options()))
+
+
+@dataclass
+class CompleteCommand(WritingCommand):
+    """Write a text that begins with --prefix and ends with --suffix.
+
+    Example: unnoise complete --prefix "my fellow citizens" --suffix "god bless america" --length 120
+    """
+
+    prefix: str = ""
+    suffix: str = ""
+    length: Annotated[int | None, arg(help="Tokens of the whole text; default: the model's length.")] = None
+    blanks: Annotated[int | None, arg(help="Tokens to write between the two, instead of --length.")] = None
+
+    def run(self) -> int:
+        """Complete and print."""
+        model = open_model(self.model, self.device)
+        length = self.length
+        if self.blanks is not None:
+            if length is not None or self.blanks < 1:
+                raise ValueError("give either --length or --blanks, which must be ≥ 1")
+            length = len(model.codec.encode(self.prefix)) + self.blanks + len(model.codec.encode(self.suffix))
+        template = model.completion(self.prefix, self.suffix, length)
+        texts = model.complete(self.prefix, self.suffix, length, self.num_samples, **self._options())
+        return self._filled(model, template, texts)

@@ -1,0 +1,65 @@
+"""Codecs by name: text8, bytes, chars, bpe-4096, gpt2:FOLDER, auto, and those that were registered."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from unnoise.data.bpe import Bpe, Gpt2
+from unnoise.data.codec import Bytes, Characters, Codec, Text8, check_texts
+from unnoise.data.pixels import Pixels
+from unnoise.registry import find, register_builtin, registered
+
+register_builtin("codec", {"text8": Text8, "bytes": Bytes, "chars": Characters, "bpe": Bpe, "gpt2": Gpt2, "pixels": Pixels})
+AUTO = "auto"
+
+
+def codec_names() -> list[str]:
+    """What `codec` and `--codec` take."""
+    words = {"bpe": ["bpe", "bpe-N (N tokens)"], "gpt2": ["gpt2:FOLDER"], "pixels": []}
+    return [shown for name in registered("codec") for shown in words.get(name, [name])] + [AUTO]
+
+
+def codec(name: str = "text8", texts: Iterable[str] | None = None, end: bool = False) -> Codec:
+    """A codec by name; some, such as `chars`, `bpe` and `auto`, look at `texts`. end: add a token that ends documents.
+
+    auto: text8 if the texts need no more, else the texts' characters if these are at most 256, else bytes.
+    """
+    if name == AUTO:
+        return _auto(check_texts(AUTO, texts), end)
+    known = registered("codec")
+    kind, detail = name, ""
+    if name not in known:
+        kind, _, detail = name.partition(":" if ":" in name else "-")
+    if kind not in known or known[kind] is Pixels:
+        raise ValueError(f"unknown codec {name!r}: use one of {', '.join(codec_names())}")
+    return known[kind].build(texts, end=end, detail=detail)
+
+
+def _auto(texts: Iterable[str], end: bool) -> Codec:
+    symbols = Characters.of(texts).symbols
+    if set(symbols) <= set(Text8().symbols):
+        return Text8(end)
+    return Characters(symbols, end) if len(symbols) <= 256 else Bytes(end)
+
+
+def codec_kind(codec: Codec) -> str:
+    """The name under which a codec's class is registered, or ValueError: without one a saved model could not be read."""
+    for name, known in registered("codec").items():
+        if known is type(codec):
+            return name
+    raise ValueError(
+        f"the codec {type(codec).__name__} is not registered, so a saved model could not be loaded again: "
+        'put @unnoise.register("codec", "a-name") before the class'
+    )
+
+
+def codec_from(config: dict[str, Any], folder: Path) -> Codec:
+    """The codec that a saved model describes."""
+    fields = dict(config)
+    kind = fields.pop("kind", None)
+    if not isinstance(kind, str):
+        raise ValueError(f"the model in {folder} has no codec in its configuration")
+    try:
+        return find("codec", kind).from_config(fields, folder)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"the codec {kind} of the model in {folder} is not described as it should be ({error})") from error

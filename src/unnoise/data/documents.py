@@ -1,0 +1,150 @@
+"""Texts that are in memory: a list of strings, an iterable, a 🤗 dataset, lines of JSON; with or without labels."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from unnoise.data.codec import Codec
+from unnoise.data.codec_table import AUTO, codec as make_codec
+from unnoise.data.source import Source, split_documents
+from unnoise.data.texts import LabelledStreams, Rows, Stream, Texts
+
+SEPARATOR = " "  # between texts of one stream, where the codec has no end token
+
+
+@dataclass(frozen=True)
+class Documents(Source):
+    """For each split its texts and, where they have classes, the number of each text's class; label_names: of the classes."""
+
+    name: str
+    documents: dict[str, list[str]]
+    labels: dict[str, list[int]] = field(default_factory=dict)
+    label_names: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(texts: Iterable[Any], labels: Sequence[Any] | None = None, name: str = "texts") -> "Documents":
+        """From strings, or from records with `text` and perhaps `label`; every tenth of twenty is held out for valid, and
+        every twentieth for test. From a mapping of splits (a 🤗 DatasetDict), as they are."""
+        if isinstance(texts, Mapping):
+            splits = {_split_name(split): _records(some, None) for split, some in texts.items()}
+            if "train" not in splits:
+                raise ValueError(f"data by splits need one named train, found {', '.join(map(str, texts)) or 'none'}")
+            if labels is not None:
+                raise ValueError("give labels within the records of each split, as `label`")
+        else:
+            splits = split_documents(_records(texts, labels))
+        if not splits["train"]:
+            raise ValueError("there are no texts to train on")
+        found = [label for records in splits.values() for _, label in records if label is not None]
+        if found and len(found) < sum(map(len, splits.values())):
+            raise ValueError("some texts have a label and some have none: give one to each, or to none")
+        names = _label_names(found)
+        return Documents(
+            name,
+            {split: [text for text, _ in records] for split, records in splits.items()},
+            {split: [names.index(str(label)) for _, label in records] for split, records in splits.items()} if found else {},
+            tuple(names),
+        )
+
+    @property
+    def splits(self) -> list[str]:
+        return list(self.documents)
+
+    @property
+    def train_documents(self) -> list[str]:
+        return self.documents["train"]
+
+    def codec(self, name: str, ends: bool) -> Codec:
+        return make_codec(name or AUTO, self.train_documents, end=ends and len(self.train_documents) > 1)
+
+    def texts(self, codec: Codec, split: str, length: int, whole: bool = False) -> Texts:
+        """The split as a model of this length reads it: windows of one stream a label, or with `whole` each text by itself.
+
+        A stream that is shorter than a window is repeated until it is one.
+        """
+        self.check_split(split)
+        texts, labels = self.documents[split], self.labels.get(split)
+        if whole:
+            return self._rows(codec, texts, labels, length)
+        streams = {}
+        for label in sorted(set(labels or [0])):
+            mine = texts if labels is None else [text for text, own in zip(texts, labels, strict=True) if own == label]
+            streams[label] = _stream(codec, mine, length)
+        return LabelledStreams(streams) if labels else streams[0]
+
+    def _rows(self, codec: Codec, texts: list[str], labels: list[int] | None, length: int) -> Rows:
+        rows = [codec.encode(text) for text in texts]
+        kept = [i for i, row in enumerate(rows) if 0 < len(row) <= length]
+        if not kept:
+            raise ValueError(f"no text of {self.name} has 1 to {length} tokens: raise the length, or cut the texts")
+        lengths = np.array([len(rows[i]) for i in kept])
+        joined = torch.from_numpy(np.concatenate([rows[i] for i in kept]))
+        chosen = torch.tensor([labels[i] for i in kept]) if labels else None
+        return Rows(joined, lengths, sum(len(texts[i]) for i in kept) / len(joined), chosen)
+
+
+def _stream(codec: Codec, texts: list[str], length: int) -> Stream:
+    if codec.end is None:
+        joined = SEPARATOR.join(texts)
+        tokens, characters = codec.encode(joined), len(joined)
+    else:
+        tokens = np.concatenate([np.append(codec.encode(text), codec.end) for text in texts])
+        characters = sum(map(len, texts)) + len(texts)  # the end counts as one
+    if not len(tokens):
+        raise ValueError("the texts are empty: there is nothing to read")
+    characters_per_token = characters / len(tokens)
+    if len(tokens) < length:
+        gap = codec.encode(SEPARATOR) if codec.end is None else np.zeros(0, dtype=tokens.dtype)
+        once = np.concatenate([tokens, gap])
+        tokens = np.tile(once, -(-length // len(once)))
+    return Stream(torch.from_numpy(tokens), length, characters_per_token)
+
+
+def _records(texts: Iterable[Any], labels: Sequence[Any] | None) -> list[tuple[str, Any]]:
+    """(text, label or None) of each."""
+    records = []
+    for i, item in enumerate(texts):
+        text = item.get("text") if isinstance(item, Mapping) else item
+        if not isinstance(text, str):
+            what = "a record with `text`" if isinstance(item, Mapping) else "a string"
+            raise ValueError(f"each text must be a string, or a record with `text`; number {i + 1} is not {what}")
+        records.append((text, item.get("label") if isinstance(item, Mapping) else None))
+    if labels is None:
+        return records
+    if len(labels) != len(records):
+        raise ValueError(f"there are {len(records)} texts and {len(labels)} labels: give one for each text")
+    return [(text, label) for (text, _), label in zip(records, labels, strict=True)]
+
+
+def _label_names(labels: list[Any]) -> list[str]:
+    """The names of the classes: whole numbers in their order from 0, anything else alphabetically."""
+    if labels and all(isinstance(label, int | np.integer) and not isinstance(label, bool) for label in labels):
+        if min(labels) < 0:
+            raise ValueError(f"labels are counted from 0, found {min(labels)}")
+        return [str(i) for i in range(int(max(labels)) + 1)]
+    return sorted({str(label) for label in labels})
+
+
+def _split_name(name: Any) -> str:
+    aliases = {"validation": "valid", "val": "valid", "dev": "valid"}
+    return aliases.get(str(name), str(name))
+
+
+def read_jsonl(text: str, name: str) -> Documents:
+    """Lines of JSON with `text` and perhaps `label` (a name or a number)."""
+    records = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"line {number} of {name} is not JSON: {error}") from error
+        if not isinstance(record, dict) or not isinstance(record.get("text"), str):
+            raise ValueError(f"line {number} of {name} must be an object with `text`, and `label` where texts have classes")
+        records.append(record)
+    return Documents.of(records, name=name)

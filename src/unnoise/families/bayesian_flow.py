@@ -1,0 +1,120 @@
+"""Bayesian flow networks for discrete data (arXiv:2308.07037), continuous time: noise on beliefs instead of tokens.
+
+The state θ: [B, L, K] is a belief about each token, θ_u = softmax(y_u), y_u ~ N(β(u)(K e_{x_0} − 1), β(u)K·I), β(u) = β(1)u².
+The clock u = 1 − t runs from ignorance to data.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from unnoise.categorical import draw
+from unnoise.denoiser import Denoiser, SamplingDenoiser
+from unnoise.objective.base import Objective, stratified
+from unnoise.prediction import MeanPrediction, Prediction
+from unnoise.process.base import gather
+from unnoise.process.state import StateSpace
+from unnoise.sampler.base import Frame, SteppedSampler
+
+
+class BayesianFlow(StateSpace):
+    """Beliefs over K tokens, with accuracy β(u) = β(1)·u²."""
+
+    def __init__(self, vocab: int, accuracy: float = 3.0):
+        super().__init__(vocab)
+        if not accuracy > 0:
+            raise ValueError(f"BayesianFlow needs an accuracy β(1) > 0, found {accuracy}")
+        self.accuracy = accuracy
+
+    @property
+    def inputs(self) -> int:
+        return self.vocab
+
+    def believe(self, x: Tensor, u: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """θ_u given the text: x [B, L], u [B] → [B, L, K]."""
+        beta = (self.accuracy * u.square())[:, None, None].to(torch.get_default_dtype())
+        target = self.vocab * one_hot(x, self.vocab) - 1
+        noise = torch.randn(target.shape, generator=generator, device=x.device)
+        return torch.softmax(beta * target + (beta * self.vocab).sqrt() * noise, -1)
+
+    def update(self, belief: Tensor, x: Tensor, alpha: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Bayes' rule after a message of accuracy α that the tokens are x: θ ∝ θ·e^y, y ~ N(α(K e_x − 1), αK·I)."""
+        target = self.vocab * one_hot(x, self.vocab) - 1
+        noise = torch.randn(target.shape, generator=generator, device=x.device, dtype=belief.dtype)
+        return torch.softmax(belief.clamp_min(1e-30).log() + alpha * target + (alpha * self.vocab).sqrt() * noise, -1)
+
+
+def output(denoiser: Denoiser, process: BayesianFlow, belief: Tensor, u: Tensor) -> Tensor:
+    """log p_O(x_0 | θ, u) from a denoiser, which is given t = 1 − u: [B, L, K]."""
+    prediction = denoiser(process.vocab * belief, (1 - u).to(torch.get_default_dtype()))
+    if not isinstance(prediction, MeanPrediction) or prediction.log_probs.shape != belief.shape:
+        raise ValueError(f"a Bayesian-flow denoiser must return a MeanPrediction of shape {list(belief.shape)}")
+    return prediction.log_probs
+
+
+class FlowElbo(Objective):
+    """K β(1) ∫ u·E‖e_{x_0} − ê(θ_u, u)‖² du + E −log p_O(x_0 | θ_1), in nats per sequence: [B].
+
+    Without the last term it would not be a bound. In training that term is computed in one batch of four, weighted back.
+    """
+
+    SHARE = 0.25
+
+    def __init__(self, process: BayesianFlow):
+        super().__init__()
+        if not isinstance(process, BayesianFlow):
+            raise ValueError(f"FlowElbo needs a BayesianFlow process, found {type(process).__name__}")
+        self.process = process
+
+    def forward(self, denoiser: Denoiser, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        self.process.check_tokens(x)
+        u = stratified(len(x), x.device, generator)
+        nats = self.flow(denoiser, x, self.process.believe(x, u, generator), u)
+        share = self.SHARE if torch.is_grad_enabled() else 1.0
+        if float(torch.rand((), generator=generator, device=x.device)) < share:
+            end = torch.ones_like(u)
+            nats = nats + self.reconstruction(denoiser, x, self.process.believe(x, end, generator), end) / share
+        return nats
+
+    def flow(self, denoiser: Denoiser, x: Tensor, belief: Tensor, u: Tensor) -> Tensor:
+        """K β(1) u ‖e_{x_0} − ê‖² summed over the text: [B]."""
+        p = output(denoiser, self.process, belief, u).exp()
+        # ‖e_x − p‖² = 1 − 2 p_x + Σ p²
+        error = (1 - 2 * gather(p, x) + p.square().sum(-1)).sum(-1)
+        return (self.process.vocab * self.process.accuracy * u).to(error.dtype) * error
+
+    def reconstruction(self, denoiser: Denoiser, x: Tensor, belief: Tensor, u: Tensor) -> Tensor:
+        """Σ −log p_O(x_0 | θ_1): [B]."""
+        return -gather(output(denoiser, self.process, belief, u), x).sum(-1)
+
+
+@dataclass(frozen=True)
+class FlowSampler(SteppedSampler):
+    """n messages of accuracy α_i = β(1)(2i − 1)/n² about tokens drawn from the network's output, then a last draw.
+
+    Keeps the model's distribution with n steps. Given positions get messages about their own token: a heuristic.
+    """
+
+    requires: ClassVar[str] = "a BayesianFlow process"
+
+    def serves(self, process: StateSpace, prediction: type[Prediction] = MeanPrediction) -> bool:
+        return isinstance(process, BayesianFlow)
+
+    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
+        process = denoiser.state_space
+        assert isinstance(process, BayesianFlow)
+        belief = torch.full((*x.shape, process.vocab), 1 / process.vocab, device=x.device)
+        for i in range(self.steps + 1):
+            u = torch.full((len(x),), i / self.steps, device=x.device, dtype=torch.float64)
+            log_p = MeanPrediction(output(denoiser.denoiser, process, belief, u)).shaped(self.temperature, self.top_p).log_probs
+            denoiser.nfe += len(x)
+            token = torch.where(free, draw(log_p.double().exp(), generator), x)
+            best = token if i == self.steps else torch.where(free, log_p.argmax(-1), x)
+            yield Frame(1 - i / self.steps, best, gather(log_p, best).exp().float())
+            if i < self.steps:
+                alpha = torch.tensor(process.accuracy * (2 * i + 1) / self.steps**2, device=x.device, dtype=belief.dtype)
+                belief = process.update(belief, token, alpha, generator)

@@ -1,0 +1,226 @@
+"""Gaussian embedding diffusion: noise on learned embeddings, its bound, the simple loss, and its sampler.
+
+z_t = √ā z_0 + √(1−ā) ε with z_0 = E[x_0]; SNR = ā/(1−ā) = e^{−γ(t)}, γ rising in a straight line from γ_0 to γ_1; its ends can
+be learned. The rows of E are normalised to length √D, so that each coordinate of z_0 has unit size.
+
+−log p(x_0) ≤ −½∫ SNR′(t) E‖z_0 − ẑ(z_t, t)‖² dt + E −log p(x_0|z_0) + KL(q(z_1|x_0) ‖ N(0, I)). The network outputs p(x_0|z_t)
+at each position and ẑ = Σ p·E (Plaid, arXiv:2305.18619; DDPM, 2006.11239). Nothing outside this file indexes the state z.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from unnoise.categorical import draw, uniform
+from unnoise.denoiser import Denoiser, SamplingDenoiser
+from unnoise.objective.base import Objective, stratified
+from unnoise.prediction import MeanPrediction, Prediction
+from unnoise.process.base import gather
+from unnoise.process.state import LATEST, StateSpace
+from unnoise.sampler.base import Frame, SteppedSampler
+
+
+class Gaussian(StateSpace):
+    """Noise on embeddings of `width` D numbers a token. Times t: [B]; states z: [B, L, D].
+
+    self_condition: the network also reads its last estimate of z_0 (arXiv:2208.04202), so it reads 2·D numbers.
+    """
+
+    def __init__(
+        self,
+        vocab: int,
+        width: int = 16,
+        gamma: tuple[float, float] = (-4.0, 6.0),
+        learned: bool = False,
+        self_condition: bool = False,
+    ):
+        super().__init__(vocab)
+        if width < 1:
+            raise ValueError(f"Gaussian needs embeddings of at least one number, found width = {width}")
+        if not gamma[0] < gamma[1]:
+            raise ValueError(f"Gaussian needs gamma to rise from noise-free to noise, found {gamma}")
+        self.width, self.self_condition = width, self_condition
+        generator = torch.Generator().manual_seed(0)
+        self.embedding = nn.Parameter(torch.randn(vocab, width, generator=generator))
+        ends = torch.tensor([gamma[0], torch.tensor(gamma[1] - gamma[0]).expm1().log().item()])
+        self.ends = nn.Parameter(ends, requires_grad=learned)
+
+    @property
+    def inputs(self) -> int:
+        return 2 * self.width if self.self_condition else self.width
+
+    def curves(self) -> dict[str, Callable[[Tensor], Tensor]]:
+        return {"ā, the signal left": self.signal}
+
+    def table(self) -> Tensor:
+        """E, its rows of length √D: [K, D]."""
+        return nn.functional.normalize(self.embedding, dim=-1) * self.width**0.5
+
+    def gamma(self, t: Tensor) -> Tensor:
+        """γ(t) = γ_0 + (γ_1 − γ_0)·t, −log SNR: [B] → [B]."""
+        return self.ends[0].to(t.dtype) + self.slope().to(t.dtype) * t
+
+    def slope(self) -> Tensor:
+        """γ′ = γ_1 − γ_0 > 0: scalar."""
+        return nn.functional.softplus(self.ends[1])
+
+    def signal(self, t: Tensor) -> Tensor:
+        """ā(t) = sigmoid(−γ): [B] → [B]."""
+        return torch.sigmoid(-self.gamma(t))
+
+    def noise(self, t: Tensor) -> Tensor:
+        """1 − ā(t) = sigmoid(γ): [B] → [B]."""
+        return torch.sigmoid(self.gamma(t))
+
+    def diffuse(self, z_0: Tensor, t: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """z_t ~ N(√ā z_0, (1−ā) I): [B, L, D], [B] → [B, L, D]."""
+        noise = torch.randn(z_0.shape, generator=generator, device=z_0.device, dtype=z_0.dtype)
+        signal, spread = (_rows(value, z_0).sqrt() for value in (self.signal(t), self.noise(t)))
+        return signal * z_0 + spread * noise
+
+    def observe(self, z: Tensor, guess: Tensor | None) -> Tensor:
+        """What the network reads: z, and the last estimate of z_0 if it is self-conditioned: [B, L, inputs]."""
+        if not self.self_condition:
+            return z
+        return torch.cat([z, torch.zeros_like(z) if guess is None else guess], -1)
+
+    def posterior(self, z: Tensor, z_0: Tensor, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean [B, L, D] and variance [B, 1, 1] of q(z_s | z_t, z_0), s < t.
+
+        Mean [√ā_s(1−a) z_0 + √a(1−ā_s) z_t]/(1−ā_t), variance (1−a)(1−ā_s)/(1−ā_t), a = ā_t/ā_s.
+        """
+        signal_s, signal_t = _rows(self.signal(s), z), _rows(self.signal(t), z)
+        noise_s, noise_t = _rows(self.noise(s), z), _rows(self.noise(t), z)
+        a = signal_t / signal_s
+        lost = (noise_t - noise_s) / signal_s  # 1 − a without cancellation
+        mean = (signal_s.sqrt() * lost * z_0 + a.sqrt() * noise_s * z) / noise_t
+        return mean, lost * noise_s / noise_t
+
+    def likelihood(self, z: Tensor, t: Tensor) -> Tensor:
+        """log q(z_t | x_0 = k) for every token, up to a constant: [B, L, D] → [B, L, K]."""
+        signal, noise = _rows(self.signal(t), z), _rows(self.noise(t), z)
+        table = self.table().to(z.dtype)
+        return (signal.sqrt() * (z @ table.T) - 0.5 * signal * table.square().sum(-1)) / noise
+
+    def noise_kl(self, x: Tensor) -> Tensor:
+        """KL(q(z_1|x_0) ‖ N(0, I)) = ½ Σ_d [ ā z_0² − ā − log(1−ā) ] at t = 1: [B, L]."""
+        one = torch.ones(1, device=x.device, dtype=self.embedding.dtype)
+        signal, noise = self.signal(one), self.noise(one)
+        z_0 = self.table()[x]
+        return 0.5 * (signal * z_0.square() - signal - noise.log()).sum(-1)
+
+
+def _rows(values: Tensor, like: Tensor) -> Tensor:
+    """[B] → [B, 1, 1] in the dtype of `like`."""
+    return values[:, None, None].to(like.dtype)
+
+
+def estimate(denoiser: Denoiser, process: Gaussian, z: Tensor, t: Tensor, guess: Tensor | None) -> MeanPrediction:
+    """p(x_0 | z_t) from a denoiser, checked: [B, L, K]."""
+    prediction = denoiser(process.observe(z, guess), t.to(torch.get_default_dtype()))
+    if not isinstance(prediction, MeanPrediction) or prediction.log_probs.shape != (*z.shape[:2], process.vocab):
+        raise ValueError(f"a Gaussian denoiser must return a MeanPrediction of shape {[*z.shape[:2], process.vocab]}")
+    return prediction
+
+
+class GaussianElbo(Objective):
+    """The bound with its three terms, in nats per sequence: [B].
+
+    network_free: reconstruct x_0 from z_0 by Bayes' rule with equal priors instead of calling the network once more; as valid,
+    a little looser, and half the cost. simple: DDPM's ‖ε − ε̂‖² in place of the weighted term; not a bound.
+    """
+
+    def __init__(self, process: Gaussian, network_free: bool = False, simple: bool = False):
+        super().__init__()
+        if not isinstance(process, Gaussian):
+            raise ValueError(f"GaussianElbo needs a Gaussian process, found {type(process).__name__}")
+        self.process, self.network_free, self.simple = process, network_free, simple
+
+    def forward(self, denoiser: Denoiser, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        self.process.check_tokens(x)
+        t = stratified(len(x), x.device, generator)
+        z = self.process.diffuse(self.process.table()[x], t, generator)
+        guess = self._first_guess(denoiser, z, t, generator)
+        start = torch.zeros_like(t)
+        z_start = self.process.diffuse(self.process.table()[x], start, generator)
+        return (
+            self.diffusion(denoiser, x, z, t, guess)
+            + self.reconstruction(denoiser, x, z_start, start)
+            + self.process.noise_kl(x).sum(-1)
+        )
+
+    def _first_guess(self, denoiser: Denoiser, z: Tensor, t: Tensor, generator: torch.Generator | None) -> Tensor | None:
+        """For self-conditioning: half of the time the network's own estimate, without gradient; else none."""
+        if not self.process.self_condition or float(uniform((), z.device, generator)) < 0.5:
+            return None
+        with torch.no_grad():
+            return self._mean(estimate(denoiser, self.process, z, t, None))
+
+    def _mean(self, prediction: MeanPrediction) -> Tensor:
+        return prediction.log_probs.exp() @ self.process.table().to(prediction.log_probs.dtype)
+
+    def diffusion(self, denoiser: Denoiser, x: Tensor, z: Tensor, t: Tensor, guess: Tensor | None = None) -> Tensor:
+        """½ γ′ SNR(t) ‖z_0 − ẑ‖² summed over the text, or SNR ‖z_0 − ẑ‖² = ‖ε − ε̂‖² if simple: [B]."""
+        error = self.process.table()[x] - self._mean(estimate(denoiser, self.process, z, t, guess))
+        weight = torch.exp(-self.process.gamma(t)) * (1.0 if self.simple else 0.5 * self.process.slope())
+        return weight.to(error.dtype) * error.square().sum((-1, -2))
+
+    def reconstruction(self, denoiser: Denoiser, x: Tensor, z: Tensor, t: Tensor) -> Tensor:
+        """Σ −log p(x_0 | z_t) at the first moment: [B]."""
+        if self.network_free:
+            log_p = torch.log_softmax(self.process.likelihood(z, t), -1)
+        else:
+            log_p = estimate(denoiser, self.process, z, t, None).log_probs
+        return -gather(log_p, x).sum(-1)
+
+
+@dataclass(frozen=True)
+class GaussianSampler(SteppedSampler):
+    """Denoise z from N(0, I) to t = 0 along a uniform grid, then draw each token from p(x_0 | z_0).
+
+    Given positions hold the noised embedding of their token at every step: a heuristic, as for all but masked processes.
+
+    deterministic: DDIM (arXiv:2010.02502), z_s = √ā_s ẑ + √(1−ā_s)·ε̂, no fresh noise; otherwise ancestral,
+        z_s ~ q(z_s | z_t, z_0 = ẑ).
+    """
+
+    deterministic: bool = False
+
+    requires: ClassVar[str] = "a Gaussian process"
+
+    def serves(self, process: StateSpace, prediction: type[Prediction] = MeanPrediction) -> bool:
+        return isinstance(process, Gaussian)
+
+    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
+        process = denoiser.state_space
+        assert isinstance(process, Gaussian)
+        known = process.table()[x.clamp_max(process.vocab - 1)]
+        shape = (*x.shape, process.width)
+        z = torch.randn(shape, generator=generator, device=x.device, dtype=known.dtype)
+        times = torch.linspace(1, 0, self.steps + 1, dtype=known.dtype).clamp_max(LATEST).tolist()
+        guess = None
+        for t, s in zip(times, [*times[1:], None], strict=True):
+            at = torch.full((len(x),), t, device=x.device, dtype=known.dtype)
+            z = torch.where(free[..., None], z, process.diffuse(known, at, generator))
+            prediction = estimate(denoiser.denoiser, process, z, at, guess).shaped(self.temperature, self.top_p)
+            denoiser.nfe += len(x)
+            log_p = prediction.log_probs
+            guess = log_p.exp() @ process.table().to(log_p.dtype)
+            token = draw(log_p.double().exp(), generator) if s is None else log_p.argmax(-1)
+            shown = torch.where(free, token, x)
+            yield Frame(s or 0.0, shown, gather(log_p, shown).exp().float())
+            if s is not None:
+                z = self._step(process, z, guess.to(z.dtype), torch.full_like(at, s), at, generator)
+
+    def _step(self, process: Gaussian, z: Tensor, z_0: Tensor, s: Tensor, t: Tensor, generator: torch.Generator) -> Tensor:
+        if not self.deterministic:
+            mean, variance = process.posterior(z, z_0, s, t)
+            return mean + variance.sqrt() * torch.randn(z.shape, generator=generator, device=z.device, dtype=z.dtype)
+        signal_s, noise_s, signal_t, noise_t = (
+            value[:, None, None] for value in (process.signal(s), process.noise(s), process.signal(t), process.noise(t))
+        )
+        direction = (z - signal_t.sqrt() * z_0) / noise_t.sqrt()
+        return signal_s.sqrt() * z_0 + noise_s.sqrt() * direction

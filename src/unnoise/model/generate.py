@@ -1,0 +1,133 @@
+"""Writing with a model: from a template and options to texts, or to every state on the way."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from unnoise.denoiser import predict_clean
+from unnoise.model.options import SamplingOptions
+from unnoise.model.template import Template
+from unnoise.process.base import Process
+from unnoise.process.masked import Masked
+from unnoise.process.state import LATEST
+from unnoise.sampler import Frame, sample_frames
+
+if TYPE_CHECKING:
+    from unnoise.model.model import Model
+
+MOST_SAMPLES = 100_000  # at once
+
+
+class Step(NamedTuple):
+    """One moment of a chain: the time, the text with masks shown as ·, and for each token of it a confidence, how it is
+    shown, whether it is new, its number, and which entry of the template it belongs to."""
+
+    t: float
+    text: str
+    confidences: list[float]
+    tokens: list[str]
+    fresh: list[bool]
+    ids: list[int]
+    places: list[int]
+
+
+OnStep = Callable[[Step], None]
+
+
+def frames(
+    model: "Model", template: Template, n: int, length: int | None, options: SamplingOptions, track_confidence: bool = True
+) -> Iterator[Frame]:
+    """Every state of n texts, from noise to data."""
+    if n < 1:
+        raise ValueError(f"the number of samples must be ≥ 1, found {n}")
+    if n > MOST_SAMPLES:
+        raise ValueError(f"at most {MOST_SAMPLES} samples can be drawn at once, found {n}")
+    sampler = options.resolve(model.method.sampler)
+    model.check_sampler(sampler)
+    given = torch.tensor([template.given]).expand(n, -1).contiguous()
+    model.network.eval()
+    return sample_frames(
+        model.process,
+        model.denoiser.condition(model.label_number(options.label), options.guidance),
+        batch=n,
+        length=(length or model.length) if model.process.variable_length else given.shape[1],
+        sampler=sampler,
+        given=given,
+        seed=options.seed,
+        time_free=model.method.time_free,
+        track_confidence=track_confidence,
+    )
+
+
+def last_frame(
+    model: "Model", template: Template, n: int, length: int | None, options: SamplingOptions, on_step: OnStep | None = None
+) -> Frame:
+    """The end of n texts; on_step gets every state of the first on the way."""
+    before, frame = None, None
+    for frame in frames(model, template, n, length, options, on_step is not None):
+        if on_step is not None:
+            on_step(shown_step(model, frame, before))
+            before = frame
+    assert frame is not None
+    return frame
+
+
+def write(
+    model: "Model", template: Template, n: int, length: int | None, options: SamplingOptions, on_step: OnStep | None = None
+) -> list[str]:
+    """n texts, with the raw text that was given put back in its place."""
+    last = last_frame(model, template, n, length, options, on_step)
+    results = []
+    for row, places in zip(last.x.tolist(), template_places(last).tolist(), strict=True):
+        filled = [model.codec.decode([row[i] for i in positions]) for positions in template.filled(places)]
+        results.append(template.woven(filled))
+    return results
+
+
+def shown_step(model: "Model", frame: Frame, before: Frame | None) -> Step:
+    """The first text of a frame as it is shown."""
+    fresh = frame.fresh
+    if fresh is None:
+        fresh = torch.zeros_like(frame.x, dtype=torch.bool) if before is None else frame.x != before.x
+    real = frame.x[0] >= 0
+    ids, confidences, new, places = (
+        values[0][real].tolist() for values in (frame.x, frame.confidence, fresh, template_places(frame).to(real.device))
+    )
+    tokens = model.codec.show_states(ids)
+    return Step(frame.t, "".join(tokens), confidences, tokens, new, ids, places)
+
+
+def template_places(frame: Frame) -> Tensor:
+    """Which entry of the template each position belongs to; its own number, where texts do not grow: [B, L]."""
+    return torch.arange(frame.x.shape[1]).expand(frame.x.shape) if frame.place is None else frame.place
+
+
+def fills_exactly(model: "Model", template: Template) -> bool:
+    """Whether filling this in draws from the model's own conditional (with enough steps), and is not a heuristic.
+
+    A masked model's always does; left to right it does where all that is given comes first.
+    """
+    known = [token >= 0 for token in template.given]
+    causal = model.method.parameterization.network_config(model.process, 1, True).get("causal", False)
+    return isinstance(model.process, Masked) or (causal and known == sorted(known, reverse=True))
+
+
+@torch.no_grad()
+def candidates(model: "Model", ids: list[int], place: int, t: float, most: int) -> list[tuple[str, float]]:
+    """What could stand at one position of a state at time t, with probabilities, the likeliest first."""
+    if not isinstance(model.process, Process):
+        raise ValueError(f"{model.method.name} has no noised tokens that could be predicted one by one")
+    if not 0 <= place < len(ids) <= model.length:
+        raise ValueError(f"there is no position {place} in a text of {len(ids)} tokens")
+    x = torch.tensor([ids], device=model.device)
+    if int(x.min()) < 0 or int(x.max()) >= model.process.states:
+        raise ValueError(f"a text on its way holds tokens 0…{model.process.states - 1}")
+    where = torch.zeros_like(x, dtype=torch.bool)
+    where[0, place] = True
+    at = torch.tensor([t], dtype=torch.float64, device=model.device).clamp(0, LATEST)
+    model.network.eval()
+    log_p = predict_clean(model.denoiser, model.process, x, at, where)
+    best = log_p.exp()[0].topk(min(most, model.codec.vocab))
+    return [(model.codec.show(int(token)), float(p)) for p, token in zip(best.values, best.indices, strict=True)]

@@ -1,0 +1,89 @@
+"""Saving a model as a folder, and loading it again."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors.torch import save as safetensors
+from torch import Tensor
+
+from unnoise.checkpoint.ours import CONFIG, FORMAT, WEIGHTS, read_config, read_weights
+from unnoise.data import codec_from, codec_kind
+from unnoise.files import write_atomically
+from unnoise.method_table import method as method_named
+from unnoise.network.base import config_of_network
+from unnoise.network.table import network_name, rebuild_network
+from unnoise.spelling import FILE as WORDS, Words
+
+if TYPE_CHECKING:
+    from unnoise.model.model import Model
+
+BUNDLED = Path(__file__).parent.parent / "models"
+
+
+def config_of(model: "Model") -> dict[str, Any]:
+    """What config.json holds; ValueError if the model has a part that could not be found again."""
+    return {
+        "format": FORMAT,
+        "method": model.method.name,
+        "length": model.length,
+        "labels": list(model.labels),
+        "codec": {"kind": codec_kind(model.codec), **model.codec.config()},
+        "network": {"name": network_name(model.network), "config": config_of_network(model.network)},
+        "notes": model.notes,
+    }
+
+
+def save(model: "Model", folder: Path) -> None:
+    """Write the folder; each file is there whole or not at all."""
+    config = config_of(model)
+    try:
+        described = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the configuration of the network or codec is not plain JSON ({error})") from error
+    folder.mkdir(parents=True, exist_ok=True)
+    model.codec.save(folder)
+    if model.words is not None:
+        model.words.save(folder / WORDS)
+    tensors = {name: value.detach().cpu().contiguous() for name, value in model.weights().items()}
+    write_atomically(folder / WEIGHTS, safetensors(tensors))
+    write_atomically(folder / CONFIG, described.encode())
+
+
+def load(path: str | Path) -> "Model":
+    """A saved model from its folder, or a bundled one by its name ("wiki")."""
+    from unnoise.model.model import Model
+
+    bundled = BUNDLED / path
+    folder = bundled if (bundled / CONFIG).exists() else Path(path)
+    config = read_config(folder)
+    try:
+        entry = method_named(config["method"])
+        codec = codec_from(config["codec"], folder)
+        network = rebuild_network(config["network"]["name"], config["network"]["config"])
+        model = Model(entry, codec, network, config["length"], config["labels"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder / CONFIG} does not describe a model of this version of unnoise ({error})") from error
+    try:
+        put_weights(model, read_weights(folder / WEIGHTS))
+    except ValueError as error:
+        raise ValueError(f"{folder / WEIGHTS} does not fit {CONFIG}: {error}") from error
+    model.notes = config.get("notes", {})
+    if (folder / WORDS).exists():
+        model.words = Words.load(folder / WORDS)
+    model.network.eval()
+    return model
+
+
+def put_weights(model: "Model", weights: dict[str, Tensor]) -> None:
+    """Put weights in, or ValueError naming the first that is missing, unknown or of the wrong shape."""
+    mine = model.weights()
+    for name in sorted(mine.keys() | weights.keys()):
+        if name not in weights or name not in mine:
+            raise ValueError(f"the weight {name} is {'missing' if name not in weights else 'unknown to this model'}")
+        if weights[name].shape != mine[name].shape:
+            raise ValueError(f"the weight {name} has shape {list(weights[name].shape)}, not {list(mine[name].shape)}")
+    with torch.no_grad():
+        for name, value in mine.items():
+            value.copy_(weights[name])

@@ -1,0 +1,1 @@
+"""Networks, and how their outputs become predictions."""

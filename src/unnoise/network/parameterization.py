@@ -1,0 +1,108 @@
+"""Parameterization: how a network's raw output becomes a prediction. A network and a process make a denoiser."""
+
+from abc import ABC, abstractmethod
+from copy import copy
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from unnoise.network.base import Cache, keywords
+from unnoise.prediction import MeanPrediction, Prediction, ScorePrediction
+from unnoise.process.base import Process
+from unnoise.process.state import StateSpace, position_times
+
+
+class Parameterization(ABC):
+    """A denoiser made of a network: (x_t, t, where) → Prediction.
+
+    prediction: what it returns. takes_guidance: whether a label can be weighted (classifier-free guidance). length: of the
+    longest text. labels: how many classes texts can be said to have.
+    """
+
+    prediction: ClassVar[type[Prediction]]
+    takes_guidance: ClassVar[bool] = False
+
+    def __init__(self, network: nn.Module, process: StateSpace, length: int, labels: int = 0):
+        self.network, self.process, self.length, self.labels = network, process, length, labels
+        self.keywords = keywords(network)
+        self.label: Tensor | None = None
+        self.guidance = 1.0
+
+    @classmethod
+    def network_config(cls, process: StateSpace, length: int, time_free: bool) -> dict[str, Any]:
+        """The fields of a network's configuration that this parameterization decides."""
+        return {
+            "inputs": process.inputs,
+            "outputs": process.vocab,
+            "length": length + process.extra_positions,
+            "time": not time_free,
+        }
+
+    def condition(self, label: Tensor | int | None, guidance: float = 1.0) -> Self:
+        """This denoiser for texts of a class ([B] long, or one for all; the number of classes stands for none).
+
+        guidance w ≠ 1: log p(x|∅) + w·(log p(x|label) − log p(x|∅)), renormalised (classifier-free guidance,
+        arXiv:2207.12598); for predictions of a mean.
+        """
+        if label is not None and not self.labels:
+            raise ValueError("this model was trained without labels")
+        if guidance != 1 and not self.takes_guidance:
+            raise ValueError("guidance is for methods that predict a mean, such as mdlm: leave it at 1")
+        numbers = None if label is None else torch.as_tensor(label)
+        if numbers is not None and not bool(((numbers >= 0) & (numbers <= self.labels)).all()):
+            raise ValueError(f"labels go from 0 to {self.labels - 1}, found {label}")
+        conditioned = copy(self)
+        conditioned.label, conditioned.guidance = numbers, guidance
+        return conditioned
+
+    def run(self, x: Tensor, t: Tensor | None = None, where: Tensor | None = None, cache: Cache | None = None) -> Tensor:
+        """The network's output at every position [B, L, outputs], or at `where` [n, outputs]."""
+        output = self.call(x, t, where) if cache is None else self.call(x, t, where, cache=cache)
+        return output if where is None or output.dim() == 2 else output[where]
+
+    def call(self, x: Tensor, t: Tensor | None, where: Tensor | None, **options: Any) -> Any:
+        """What the network returns, with the label and what else it must take; ValueError if it cannot."""
+        if self.label is not None:
+            options["label"] = self.label
+        if missing := options.keys() - self.keywords:
+            name = type(self.network).__name__
+            raise ValueError(f"this needs a network whose forward takes {min(missing)!r}, and that of {name} does not")
+        return self.network(x, t, where, **options)
+
+    @abstractmethod
+    def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> Prediction:
+        """The prediction at every position, or at `where`."""
+
+
+class MeanParameterization(Parameterization):
+    """μ = softmax of K outputs (SUBS for masked processes); x_t may also be a state of numbers, [B, L, inputs]."""
+
+    prediction: ClassVar[type[Prediction]] = MeanPrediction
+    takes_guidance: ClassVar[bool] = True
+
+    def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
+        log_probs = torch.log_softmax(self.run(x_t, t, where), -1)
+        if self.guidance != 1 and self.label is not None:
+            unconditional = torch.log_softmax(self.condition(None).run(x_t, t, where), -1)
+            log_probs = torch.log_softmax(unconditional + self.guidance * (log_probs - unconditional), -1)
+        return MeanPrediction(log_probs)
+
+
+class ScoreParameterization(Parameterization):
+    """log s = the process's scaling of K outputs (`Process.scaled_score`)."""
+
+    prediction: ClassVar[type[Prediction]] = ScorePrediction
+    process: Process
+
+    def __init__(self, network: nn.Module, process: StateSpace, length: int, labels: int = 0):
+        if not isinstance(process, Process):
+            raise ValueError(f"a score needs a process over tokens, found {type(process).__name__}")
+        super().__init__(network, process, length, labels)
+
+    def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> ScorePrediction:
+        raw = self.run(x_t, t, where)
+        at = position_times(t, x_t).double()
+        if where is not None:
+            x_t, at = x_t[where], at[where]
+        return ScorePrediction(self.process.scaled_score(raw, x_t, at))

@@ -1,0 +1,37 @@
+"""Who sees whom: one rule for everything in a network that mixes positions, attention and convolution alike."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Visibility:
+    """present: [B, L] bool, false at padding, which no position sees. mask: [L, L] bool, whether position i (row) may see j.
+    positions: [L] long, the place of each entry in the text, its own number by default; two entries may share a place, as in
+    x_t ⊕ x_0 of block diffusion (arXiv:2503.09573), if no position sees both."""
+
+    present: Tensor | None = None
+    mask: Tensor | None = None
+    positions: Tensor | None = None
+    attention_mask: Tensor | None = field(default=None, init=False)
+    """for scaled_dot_product_attention: [1 or B, 1, L or 1, L] bool"""
+    _neighbours: dict[range, Tensor] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        rows = None if self.present is None else self.present[:, None, None]
+        masks = [mask for mask in (rows, self.mask) if mask is not None]
+        self.attention_mask = masks[0] & masks[-1]
+
+    def neighbours(self, offsets: range) -> Tensor:
+        """For each offset k the entry at place i + k that position i may see, or L where there is none: [k, L] long."""
+        if offsets not in self._neighbours:
+            assert self.mask is not None
+            length = len(self.mask)
+            places = torch.arange(length, device=self.mask.device) if self.positions is None else self.positions
+            apart = places[None, :] - places[:, None]  # [query, key]
+            number = torch.arange(length, device=self.mask.device).expand(length, length)
+            found = [torch.where(self.mask & (apart == k), number, length).amin(1) for k in offsets]
+            self._neighbours[offsets] = torch.stack(found)
+        return self._neighbours[offsets]

@@ -1,0 +1,56 @@
+"""Gradients that go through q(x_t|x_0) too, for a learned schedule (GenMD4, arXiv:2406.04329).
+
+∇E f = E[∇f] + E ½(f₁ − f₂)(∇log q₁ − ∇log q₂): two noised texts are drawn, and each is the other's baseline (REINFORCE).
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from unnoise.denoiser import Denoiser
+from unnoise.objective.base import Denoising, Objective
+from unnoise.objective.elbo import Elbo
+from unnoise.process.base import Process
+from unnoise.process.state import position_times
+
+
+def leave_one_out(
+    process: Process, value: Callable[[Tensor], Tensor], x: Tensor, t: Tensor, generator: torch.Generator | None
+) -> Tensor:
+    """E_{q(x_t|x_0)} value(x_t) by two draws, with a gradient that also goes through q: x [B, L], t [B] → [B]."""
+    at = position_times(t, x)
+    first, second = process.noised(x, None, at, generator), process.noised(x, None, at, generator)
+    f_1, f_2 = value(first), value(second)
+    log_q = (process.log_prob(first, x, at) - process.log_prob(second, x, at)).sum(-1).to(f_1.dtype)
+    surrogate = 0.5 * (f_1 - f_2).detach() * log_q
+    return 0.5 * (f_1 + f_2) + surrogate - surrogate.detach()
+
+
+class LeaveOneOut(Objective):
+    """An objective such as Elbo(process) with a gradient that goes through q(x_t|x_0) too; the value is the mean of two."""
+
+    def __init__(self, objective: Denoising):
+        super().__init__()
+        if not isinstance(objective, Denoising):
+            raise ValueError(f"LeaveOneOut needs an objective such as Elbo(process), found {type(objective).__name__}")
+        self.objective = objective
+
+    def forward(self, denoiser: Denoiser, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        objective, process = self.objective, self.objective.process
+        process.check_tokens(x)
+        t, weight = objective.times(len(x), x.device, generator)
+        nats = leave_one_out(process, lambda x_t: objective.at(denoiser, x, x_t, t), x, t, generator)
+        nats = weight.to(nats.dtype) * nats
+        if not isinstance(objective, Elbo):
+            return nats
+        boundary = objective.noise_boundary(denoiser, x, generator)
+        if objective.leaves_noise(x.device):
+            start = objective.start_times(x)
+            if objective.network_free:  # an expectation already, which nothing is drawn for
+                boundary = boundary + objective.data_boundary(denoiser, x, x, start)
+            else:
+                boundary = boundary + leave_one_out(
+                    process, lambda x_t: objective.data_boundary(denoiser, x, x_t, start), x, start, generator
+                )
+        return nats + boundary.to(nats.dtype)

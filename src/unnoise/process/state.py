@@ -1,0 +1,106 @@
+"""What a position of a text can hold: the common ground of every process, and all that an autoregressive model needs."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+PAD = -1  # in texts of unequal length: nothing stands here
+FREE = -1  # among given tokens: one token is to be written here
+OPEN = -2  # among given tokens: any number of tokens may come here
+LATEST = 1 - 1e-6  # no denoiser is called at t = 1 itself: a score is ∞·0 there
+
+
+class StateSpace(nn.Module):
+    """K real tokens and a blank (index K) for what is not written yet.
+
+    vocab: K. states: how many values a position can have. inputs: what a network must read at a position, `states` tokens or
+    that many numbers. variable_length: whether the model chooses how long a text is. extra_positions: how many positions a
+    network reads besides those of the text.
+    """
+
+    anchor: Tensor
+    variable_length = False
+    extra_positions = 0
+    marks: ClassVar[dict[int, str]] = {FREE: "where free"}  # what may be given besides tokens
+
+    def __init__(self, vocab: int, states: int | None = None):
+        super().__init__()
+        if isinstance(vocab, bool) or not isinstance(vocab, int) or vocab < 1:
+            raise ValueError(f"a process needs a vocabulary of at least one token, found vocab = {vocab}")
+        self.vocab = vocab
+        self.states = vocab + 1 if states is None else states
+        self.register_buffer("anchor", torch.empty(0), persistent=False)
+
+    @property
+    def device(self) -> torch.device:
+        """Where this process makes its noise; it moves with `process.to(device)`."""
+        return self.anchor.device
+
+    @property
+    def inputs(self) -> int:
+        """What a network reads at a position."""
+        return self.states
+
+    def prior(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
+        """The state at t = 1, all blank: long of the given shape."""
+        return torch.full(shape, self.vocab, device=self.device)
+
+    def curves(self) -> dict[str, Callable[[Tensor], Tensor]]:
+        """How much of a text is left at time t, to look at: a name → α(t), [n] → [n], or [n, K] if tokens differ."""
+        return {}
+
+    def blank(self, batch: int, length: int) -> Tensor:
+        """What is given where nothing is: [B, ·], −1 for each position to be written."""
+        return torch.full((batch, length), FREE)
+
+    def begin(self, given: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """The state at t = 1 with what is given in its place: given [B, L], −1 where free → [B, L]."""
+        given = given.to(self.anchor.device)
+        return torch.where(given < 0, self.prior(tuple(given.shape), generator), given)
+
+    def check_given(self, given: Tensor, batch: int, length: int) -> None:
+        """Raise ValueError unless given is [B, length] long (of any length, if that is variable) with tokens and marks."""
+        if not isinstance(given, Tensor):
+            raise ValueError(f"given must be a long tensor of shape {[batch, length]}, found {type(given).__name__}")
+        wanted = (batch, given.shape[-1] if self.variable_length else length)
+        marks = " or ".join(f"{mark} {meaning}" for mark, meaning in self.marks.items())
+        if given.shape != wanted or given.dtype != torch.long:
+            raise ValueError(
+                f"given must be a long tensor of shape {list(wanted)} with {marks}, found {given.dtype} {list(given.shape)}"
+            )
+        if given.numel() and (int(given.min()) < min(self.marks) or int(given.max()) >= self.vocab):
+            raise ValueError(
+                f"given must hold tokens 0…{self.vocab - 1}, or {marks}, found {int(given.min())} to {int(given.max())}"
+            )
+
+    def check_tokens(self, x: Tensor) -> None:
+        """Raise ValueError unless x is [B, L] long with tokens 0…K−1."""
+        if not isinstance(x, Tensor):
+            raise ValueError(f"tokens must be a long tensor of shape [B, L], found {type(x).__name__}")
+        if x.dim() != 2 or x.dtype != torch.long:
+            raise ValueError(f"tokens must be a long tensor of shape [B, L], found {x.dtype} {list(x.shape)}")
+        if x.numel() and (int(x.min()) < 0 or int(x.max()) >= self.vocab):
+            raise ValueError(
+                f"tokens must lie in 0…{self.vocab - 1}, found {int(x.min())} to {int(x.max())}; "
+                "is the codec the one this process was made for?"
+            )
+
+    def check_times(self, t: Tensor, x: Tensor) -> Tensor:
+        """t as float64, or ValueError unless it is [B], one for each sequence, or [B, L], with values in [0, 1]."""
+        if not isinstance(t, Tensor):
+            raise ValueError(f"times must be a float tensor of shape {[x.shape[0]]}, found {type(t).__name__}")
+        if t.shape not in (x.shape[:1], x.shape) or not t.is_floating_point():
+            raise ValueError(
+                f"times must be a float tensor of shape {[x.shape[0]]}, one for each sequence, or {list(x.shape)}, "
+                f"found {t.dtype} {list(t.shape)}"
+            )
+        if not bool(((t >= 0) & (t <= 1)).all()):
+            raise ValueError(f"times must lie in [0, 1], found {t.min().item():.4g} to {t.max().item():.4g}")
+        return t.double()
+
+
+def position_times(t: Tensor, x: Tensor) -> Tensor:
+    """The time of each position: t [B], one for each sequence, or [B, L], and x [B, L] → [B, L]."""
+    return t if t.dim() == 2 else t[:, None].expand(x.shape)

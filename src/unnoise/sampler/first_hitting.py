@@ -1,0 +1,45 @@
+"""First-hitting sampling: jump from one reveal to the next, with no time grid."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unnoise.categorical import draw, uniform
+from unnoise.denoiser import SamplingDenoiser
+from unnoise.sampler.base import Frame
+from unnoise.sampler.masked import MaskedSampler
+
+
+@dataclass(frozen=True)
+class FirstHitting(MaskedSampler):
+    """Masked processes with one schedule: when a position is revealed does not depend on what it becomes.
+
+    With n masks left at α_t the next reveal is at α = 1 − (1 − α_t)·U^{1/n}, at a uniformly chosen position
+    (arXiv:2409.02908). Exactly the model's distribution in continuous time; each sequence is evaluated once a position.
+    """
+
+    @property
+    def distribution(self) -> str:
+        return "keeps the model's distribution exactly"
+
+    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
+        process = denoiser.process
+        noise = torch.ones(len(x), dtype=torch.float64, device=x.device)
+        confidence = torch.zeros(x.shape, device=x.device)
+        while True:
+            masks = process.active(x) & free
+            left = masks.sum(1)
+            if not left.any():
+                break
+            noise = noise * uniform((len(x),), x.device, generator) ** (1 / left.clamp_min(1))
+            t = process.schedule.inverse(1 - noise)
+            position = draw(torch.where(left[:, None] > 0, masks, torch.ones_like(masks)).double(), generator)
+            where = masks & torch.zeros_like(masks).scatter(1, position[:, None], True)
+            log_p = denoiser.clean(x, t, where)
+            x = x.masked_scatter(where, draw(log_p.double().exp(), generator))
+            confidence = denoiser.confidence(x, confidence)
+            if int(left.max()) > 1:
+                yield Frame(float(t[left > 0].max()), x, confidence)
+        yield Frame(0.0, x, confidence)

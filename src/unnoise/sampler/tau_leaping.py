@@ -1,0 +1,72 @@
+"""τ-leaping: all positions jump at once over [s, t] by the ratios s_y ≈ p_t(y)/p_t(x_t). From a score, or a mean's ratios."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unnoise.categorical import draw
+from unnoise.denoiser import SamplingDenoiser
+from unnoise.prediction import TokenPrediction
+from unnoise.process.base import Process, without_own
+from unnoise.process.state import LATEST
+from unnoise.sampler.base import GridSampler
+
+SIGNAL = 1e-5  # leaping begins at α⁻¹(1e-5): at t = 1 the ratios are 0 and the rates infinite
+
+
+@dataclass(frozen=True)
+class Leaping(GridSampler):
+    """The common part: begin at α⁻¹(1e-5), leap along the grid, end with p(x_0 | x_t), so that no mask is left."""
+
+    @abstractmethod
+    def log_leap(self, process: Process, prediction: TokenPrediction, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
+        """log p(x_s = · | x_t): [*P] → [*P, S]."""
+
+    def begin(self, process: Process) -> float:
+        signal = torch.full((process.vocab,), SIGNAL, dtype=torch.float64, device=process.device)
+        return min(float(process.schedule.inverse(signal).max()), LATEST)
+
+    def step(
+        self, denoiser: SamplingDenoiser, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        process = denoiser.process
+        where = process.active(x) & free
+        if not where.any():
+            return x
+        prediction = denoiser.predict(x, t, where)
+        prediction = prediction.replace(prediction.values.double())
+        x_t, at = x[where], t[:, None].expand(x.shape)[where]
+        if s is None:
+            log_p = prediction.clean(process, x_t, at)
+        else:
+            log_p = self.log_leap(process, prediction, x_t, s[:, None].expand(x.shape)[where], at)
+        return x.masked_scatter(where, draw(log_p.exp(), generator))
+
+
+@dataclass(frozen=True)
+class EulerLeaping(Leaping):
+    """p(x_s = y) = Δt·R_t(y → x_t)·s_y for y ≠ x_t, the rest stays; divided by max(1, Σ) where the step is too long.
+
+    First order in Δt (Campbell et al. arXiv:2205.14987, SEDD).
+    """
+
+    def log_leap(self, process: Process, prediction: TokenPrediction, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
+        log_s = without_own(prediction.ratios(process, x_t, t), x_t)
+        rates = process.rates_into(x_t, t)
+        jump = torch.where(rates > 0, (t - s)[..., None] * rates * log_s.exp(), torch.zeros_like(log_s))
+        total = jump.sum(-1, keepdim=True)
+        stay = (1 - total).clamp_min(0)
+        return (jump / total.clamp_min(1)).scatter_add(-1, x_t[..., None], stay).log()
+
+
+@dataclass(frozen=True)
+class TweedieLeaping(Leaping):
+    """p(x_s = y) ∝ (exp(−ΔσQ) s)_y · q(x_t | x_s = y): exact for one position (SEDD, theorem 4.2).
+
+    From a mean it is the ancestral step: Tweedie's formula of a mean's ratios is that step.
+    """
+
+    def log_leap(self, process: Process, prediction: TokenPrediction, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
+        return prediction.reverse(process, x_t, s, t)

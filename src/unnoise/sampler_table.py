@@ -1,0 +1,177 @@
+"""Samplers by name, with their fields set in the name: "remasking:rate=0.05,grid=cosine"."""
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from unnoise.families.autoregressive import LeftToRight
+from unnoise.families.bayesian_flow import FlowSampler
+from unnoise.families.gaussian import GaussianSampler
+from unnoise.families.insertion import InsertionSampler
+from unnoise.registry import find, register_builtin, registered
+from unnoise.sampler import (
+    Ancestral,
+    Confidence,
+    EntropyBounded,
+    EulerLeaping,
+    FirstHitting,
+    Metropolis,
+    PredictorCorrector,
+    Remasking,
+    Sampler,
+    TweedieLeaping,
+)
+
+_SAMPLERS = {
+    "ancestral": Ancestral,
+    "first-hitting": FirstHitting,
+    "confidence": Confidence,
+    "entropy-bounded": EntropyBounded,
+    "remasking": Remasking,
+    "predictor-corrector": PredictorCorrector,
+    "tweedie": TweedieLeaping,
+    "euler": EulerLeaping,
+    "metropolis": Metropolis,
+    "left-to-right": LeftToRight,
+    "gaussian": GaussianSampler,
+    "flow": FlowSampler,
+    "insertion": InsertionSampler,
+}
+register_builtin("sampler", _SAMPLERS)
+
+ALIASES = {  # names for a sampler with some field set
+    "margin": "confidence:by=margin",
+    "entropy": "confidence:by=entropy",
+    "metropolis": "metropolis:before=tweedie",  # by name it has a text to correct
+    "ddim": "gaussian:deterministic=true",
+    "insertion-confidence": "insertion:order=confidence",
+}
+COMMON = ("steps", "temperature", "top_p")  # set for all samplers alike, not as fields of one
+
+
+@dataclass(frozen=True)
+class SamplerField:
+    """A field of a sampler that can be set."""
+
+    name: str
+    kind: Literal["number", "whole", "choice", "flag", "sampler"]
+    default: Any
+    choices: tuple[str, ...] = ()
+    optional: bool = False
+    help: str = ""
+
+    def parse(self, text: str) -> Any:
+        """The value that a person typed, or ValueError."""
+        if self.optional and text.lower() in ("none", ""):
+            return None
+        try:
+            match self.kind:
+                case "number":
+                    return float(text)
+                case "whole":
+                    return int(text)
+                case "flag":
+                    return {"true": True, "false": False}[text.lower()]
+                case "sampler":
+                    return named_sampler(text)
+                case "choice":
+                    return text  # the sampler itself knows which there are
+        except (ValueError, KeyError) as error:
+            wanted = {"number": "a number", "whole": "a whole number", "flag": "true or false", "sampler": "a sampler"}
+            raise ValueError(f"{self.name} must be {wanted[self.kind]}, found {text!r}") from error
+
+
+def sampler_names() -> list[str]:
+    """All names, aliases included."""
+    return list(dict.fromkeys([*registered("sampler"), *ALIASES]))
+
+
+def named_sampler(text: str) -> Sampler:
+    """A sampler by its name, or by its name and fields, "name:field=value,field=value"; ValueError with the nearest name."""
+    name, _, settings = text.partition(":")
+    base, _, preset = ALIASES.get(name, name).partition(":")
+    if base not in registered("sampler"):
+        near = difflib.get_close_matches(name, sampler_names(), 1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ValueError(f"unknown sampler {name!r}: {hint}use one of {', '.join(sampler_names())}")
+    cls = find("sampler", base)
+    return cls(**(_settings(cls, base, preset) | _settings(cls, name, settings)))
+
+
+def _settings(cls: type[Sampler], name: str, text: str) -> dict[str, Any]:
+    known = {field.name: field for field in sampler_fields(cls, common=True)}
+    values = {}
+    for setting in filter(None, text.split(",")):
+        field, equals, value = (part.strip() for part in setting.partition("="))
+        if not equals:
+            raise ValueError(f"fields of a sampler are set as {name}:field=value, found {setting!r}")
+        if field not in known:
+            near = difflib.get_close_matches(field, known, 1)
+            own = ", ".join(known) or "none"
+            raise ValueError(
+                f"the sampler {name} has no field {field!r}; {f'did you mean {near[0]!r}? ' if near else ''}it has {own}"
+            )
+        values[field] = known[field].parse(value)
+    return values
+
+
+def sampler_name(sampler: Sampler) -> str:
+    """The name of a sampler, or of the alias that it is; its class's where it is not registered."""
+    for alias, meaning in ALIASES.items():
+        if alias not in registered("sampler") and _same(sampler, named_sampler(meaning)):
+            return alias
+    return next((name for name, cls in registered("sampler").items() if cls is type(sampler)), type(sampler).__name__)
+
+
+def _same(one: Sampler, other: Sampler) -> bool:
+    """Whether two samplers agree but for what is common to all."""
+    own = [field.name for field in dataclasses.fields(one) if field.name not in COMMON]
+    return type(one) is type(other) and all(vars(one)[name] == vars(other)[name] for name in own)
+
+
+def sampler_fields(cls: type[Sampler], common: bool = False) -> list[SamplerField]:
+    """The fields that can be set, with their help from the docstrings of the class and its bases.
+
+    common: also those that all samplers have (steps, temperature, top_p).
+    """
+    hints, helps = get_type_hints(cls), field_help(cls)
+    return [
+        _described(field.name, hints[field.name], field.default, helps)
+        for field in dataclasses.fields(cls)
+        if common or field.name not in COMMON
+    ]
+
+
+def _described(name: str, hint: Any, default: Any, helps: Mapping[str, str]) -> SamplerField:
+    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    optional = NoneType in options
+    plain = next(option for option in options if option is not NoneType)
+    words = helps.get(name, "")
+    if get_origin(plain) is Literal:
+        return SamplerField(name, "choice", default, get_args(plain), optional, words)
+    if isinstance(plain, type) and issubclass(plain, Sampler):
+        return SamplerField(name, "sampler", default, (), optional, words)
+    kinds: dict[Any, Any] = {bool: "flag", int: "whole", float: "number", str: "choice"}
+    return SamplerField(name, kinds.get(plain, "choice"), default, (), optional, words)
+
+
+def field_help(cls: type) -> dict[str, str]:
+    """What the docstrings of a class and its bases say of each field, in paragraphs that begin with `name: `."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        lines = [line.strip() for line in (vars(base).get("__doc__") or "").splitlines()]
+        name = None
+        for line in lines:
+            begins = re.match(r"(\w+): (.+)", line)
+            if begins and begins[1] in {field.name for field in dataclasses.fields(cls)}:
+                name = begins[1]
+                found[name] = begins[2]
+            elif not line:
+                name = None
+            elif name is not None:
+                found[name] += f" {line}"
+    return found

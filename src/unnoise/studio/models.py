@@ -1,0 +1,128 @@
+"""The models of a studio: known by name from the start, loaded when first asked for, and kept."""
+
+import json
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from torch.nn import Module
+
+from unnoise.checkpoint.ours import CONFIG
+from unnoise.data import codec_kind
+from unnoise.method_table import method
+from unnoise.model.model import Model
+from unnoise.process import Masked, Uniform
+from unnoise.sampler import Sampler
+from unnoise.sampler_table import named_sampler, sampler_fields, sampler_name
+
+
+class NetworkCalls(threading.local):
+    """How often a network was called in this thread."""
+
+    count = 0
+
+
+NETWORK_CALLS = NetworkCalls()
+
+
+def _count_call(module: Module, inputs: Any) -> None:
+    NETWORK_CALLS.count += 1
+
+
+class LoadedModel:
+    """A model and what it can do. Nothing in it changes after loading, so threads may share it."""
+
+    def __init__(self, name: str, model: Model):
+        self.name, self.model = name, model
+        model.network.eval()
+        model.network.register_forward_pre_hook(_count_call)
+
+    def description(self) -> dict[str, Any]:
+        """What the page needs to know."""
+        model = self.model
+        return {
+            "name": self.name,
+            "method": model.method.name,
+            "title": model.method.title,
+            "paper": model.method.paper,
+            "codec": codec_kind(model.codec),
+            "vocab": model.codec.vocab,
+            "length": model.length,
+            "parameters": model.num_parameters,
+            "variable_length": model.process.variable_length,
+            "labels": list(model.labels),
+            "guidance": model.method.parameterization.takes_guidance,
+            "samplers": [sampler_description(name) for name in model.samplers],
+            "own_sampler": model.own_sampler,
+            "corrects": model.words is not None and isinstance(model.process, Masked | Uniform),
+        }
+
+
+def sampler_description(name: str) -> dict[str, Any]:
+    """A sampler with its fields, each with its kind, its value, and its help."""
+    sampler = named_sampler(name)
+    fields = [
+        {
+            "name": field.name,
+            "kind": field.kind,
+            "value": _plain(vars(sampler)[field.name]),
+            "choices": list(field.choices),
+            "optional": field.optional,
+            "help": field.help,
+        }
+        for field in sampler_fields(type(sampler))
+    ]
+    return {"name": name, "distribution": sampler.distribution, "fields": fields}
+
+
+def _plain(value: Any) -> Any:
+    return sampler_name(value) if isinstance(value, Sampler) else value
+
+
+class Models:
+    """Models by name."""
+
+    def __init__(self, folders: Iterable[str | Path], device: str = "cpu"):
+        self.device = device
+        self._folders: dict[str, Path] = {}
+        for folder in map(Path, folders):
+            if not (folder / CONFIG).is_file():
+                raise ValueError(f"{folder} holds no model: {CONFIG} is missing")
+            self._folders[self._free_name(folder.resolve().name)] = folder
+        if not self._folders:
+            raise ValueError("there is no model to open: train one with `unnoise train mdlm --data sotu --minutes 3`")
+        self._loaded: dict[str, LoadedModel] = {}
+        self._lock = threading.Lock()
+
+    def _free_name(self, name: str) -> str:
+        names = [name, *(f"{name}-{i}" for i in range(2, len(self._folders) + 2))]
+        return next(free for free in names if free not in self._folders)
+
+    @property
+    def names(self) -> list[str]:
+        """All names, the default last."""
+        return list(self._folders)
+
+    @property
+    def default(self) -> str:
+        """The model that is meant where none is named."""
+        return self.names[-1]
+
+    def list(self) -> list[dict[str, str]]:
+        """Names and methods, without loading anything."""
+        return [{"name": name, "method": _method_of(folder)} for name, folder in self._folders.items()]
+
+    def open(self, name: str) -> LoadedModel:
+        """The model of this name, loaded if it is not; ValueError if its folder is damaged."""
+        with self._lock:
+            if name not in self._loaded:
+                self._loaded[name] = LoadedModel(name, Model.load(self._folders[name]).to(self.device))
+            return self._loaded[name]
+
+
+def _method_of(folder: Path) -> str:
+    try:
+        return method(json.loads((folder / CONFIG).read_text(encoding="utf-8"))["method"]).name
+    except (ValueError, KeyError, TypeError, OSError):
+        return "?"

@@ -1,0 +1,151 @@
+"""What the views of the page ask for: generators that read a request, then work step by step and yield messages."""
+
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from unnoise.display.plot import exponents
+from unnoise.display.replay import write_replay
+from unnoise.model.template import GAP, MASK
+from unnoise.process import Masked
+from unnoise.sampler.base import GridSampler
+from unnoise.sampler_table import named_sampler
+from unnoise.spelling import CONTEXT
+from unnoise.studio.chain import (
+    ChainRun,
+    requested_chain,
+    requested_model,
+    requested_sampler,
+    sampling_options,
+    state_message,
+)
+from unnoise.studio.jobs import Steps
+from unnoise.studio.models import Models
+from unnoise.studio.request import MOST_STEPS, BadRequest, RequestFields
+
+MOST_VARIANTS = 8
+MOST_SAMPLERS = 20
+SPELLING_PIECE = 240  # characters whose spelling is checked at once
+CURVE_POINTS = 101
+MOST_EXPONENTS = 60  # tokens whose exponents are shown
+
+
+def chain(models: Models, fields: RequestFields) -> Steps:
+    """Every state of a chain, then its text."""
+    run = requested_chain(models, fields)
+    known: set[int] = set()
+    for step in run:
+        yield state_message(step, known)
+    yield {"text": run.text(), **run.cost()}
+
+
+def replay(models: Models, fields: RequestFields) -> Steps:
+    """The same chain as a page that plays by itself."""
+    run = requested_chain(models, fields)
+    steps = []
+    for step in run:
+        steps.append(step)
+        yield None
+    with tempfile.TemporaryDirectory() as folder:
+        title = f"{run.model.method.name}: a text from noise, seed {run.options.get('seed')}"
+        yield {"page": write_replay(Path(folder) / "replay.html", steps, title).read_text(encoding="utf-8")}
+
+
+def infill(models: Models, fields: RequestFields) -> Steps:
+    """Variants of a text with blanks, one after another; each has a seed of its own."""
+    model = requested_model(models, fields).model
+    template = fields.text("template")
+    count = fields.whole("variants", 1, MOST_VARIANTS, 3)
+    options = sampling_options(model, fields)
+    fields.done()
+    for i in range(count):
+        run = ChainRun(model, template, None, options | {"seed": options.get("seed", 0) + i})
+        for step in run:
+            yield {"variant": i, "draft": step.text}
+        pieces = run.pieces()
+        yield {"variant": i, "text": "".join(piece.text for piece in pieces), "pieces": [p._asdict() for p in pieces]}
+
+
+def blank(models: Models, fields: RequestFields) -> Steps:
+    """The blanks that stand for a stretch of text: a mask for each of its tokens, or a gap where the model chooses."""
+    model = requested_model(models, fields).model
+    text = fields.text("text")
+    fields.done()
+    yield {"blank": GAP if model.process.variable_length else MASK * len(model.codec.encode(text))}
+
+
+def candidates(models: Models, fields: RequestFields) -> Steps:
+    """What could stand at a position of a state; where noise is masking, that position is masked first."""
+    model = requested_model(models, fields).model
+    ids = fields.wholes("ids", model.process.states - 1, model.length)
+    place = fields.whole("place", 0, model.length - 1)
+    t = fields.number("t", 0, 1, 0)
+    fields.done()
+    if isinstance(model.process, Masked):
+        ids[place : place + 1] = [model.process.mask] * (place < len(ids))
+    yield {"candidates": [[token, round(p, 4)] for token, p in model.candidates(ids, place, t)]}
+
+
+def correct(models: Models, fields: RequestFields) -> Steps:
+    """The edits of a text as they are found, piece by piece; each piece is read with the text before and after it."""
+    model = requested_model(models, fields).model
+    text = fields.text("text")
+    strength = fields.number("strength", 0, 1, 0.5)
+    keep = fields.texts("keep", 200)
+    fields.done()
+    covered = 0
+    for start in range(0, max(1, len(text)), SPELLING_PIECE):
+        first, end = max(0, start - CONTEXT), start + SPELLING_PIECE
+        found = []
+        for edit in model.correct(text[first : end + 2 * CONTEXT], strength, keep).edits:
+            at = first + edit.start
+            if covered <= at and start <= at < end:
+                covered = at + len(edit.before)
+                found.append(asdict(edit) | {"start": at})
+        yield {"edits": found, "read": min(len(text), end)}
+
+
+def schedule(models: Models, fields: RequestFields) -> Steps:
+    """The curves α(t), how many tokens come with each of so many steps, and the learned exponents."""
+    model = requested_model(models, fields).model
+    steps = fields.whole("steps", 1, MOST_STEPS, 64)
+    fields.done()
+    sampler = model.method.sampler.with_nfe(steps)
+    times = sampler.times() if isinstance(sampler, GridSampler) else [1 - i / steps for i in range(steps)]
+    ticks = torch.linspace(1e-4, 1, CURVE_POINTS, dtype=torch.float64)
+    curves = model.process.curves()
+    means = {name: (lambda t, alpha=alpha: alpha(t).view(len(t), -1).mean(1)) for name, alpha in curves.items()}
+    counts: list[float] = []
+    if means:  # a step goes from one time to the next; the last one writes all that is left
+        alpha = next(iter(means.values()))(torch.tensor(times[1:], dtype=torch.float64)) if steps > 1 else torch.zeros(0)
+        levels = torch.cat([torch.zeros(1), alpha.cpu(), torch.ones(1)])
+        counts = (model.length * levels.diff()).tolist()
+    ranked = exponents(model)
+    half = MOST_EXPONENTS // 2
+    yield {
+        "t": ticks.tolist(),
+        "curves": {name: alpha(ticks).tolist() for name, alpha in means.items()},
+        "counts": counts,
+        "length": model.length,
+        "exponents": ranked if len(ranked) <= MOST_EXPONENTS else ranked[:half] + ranked[-half:],
+        "tokens": len(ranked),
+    }
+
+
+def compare(models: Models, fields: RequestFields) -> Steps:
+    """The same task and seed for several samplers, one after another."""
+    model = requested_model(models, fields).model
+    names = [requested_sampler(model, name) for name in fields.texts("samplers", MOST_SAMPLERS)]
+    if not names:
+        raise BadRequest(f"The field 'samplers' must name at least one of: {', '.join(model.samplers)}.")
+    template = fields.text("template", "")
+    length = fields.whole("length", 1, model.length, model.length)
+    options = sampling_options(model, fields)
+    fields.done()
+    for name in dict.fromkeys(name for name in names if name):
+        run = ChainRun(model, template, length, options | {"sampler": name})
+        for step in run:
+            yield {"sampler": name, "draft": step.text}
+        yield {"sampler": name, "text": run.text(), "distribution": named_sampler(name).distribution, **run.cost()}

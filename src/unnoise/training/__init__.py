@@ -1,0 +1,1 @@
+"""Training: options, one run step by step, its optimiser and its checkpoints."""

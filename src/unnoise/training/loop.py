@@ -1,0 +1,294 @@
+"""Training: any objective, any method, step by step.
+
+Every random number of step i comes from (seed, i), so a run is fixed by its options; its state is weights, moments and the step
+number. The state is one file, replaced atomically: a run that is killed at any moment goes on from its last checkpoint and, if
+it is counted in steps, ends with the same bits as one that was not.
+"""
+
+import contextlib
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Unpack
+
+import torch
+from torch import Tensor, nn
+
+from unnoise.data.corpus import source_of
+from unnoise.data.source import Source
+from unnoise.data.texts import Batch, Rows, Stream, Texts, step_generator
+from unnoise.denoiser import Denoiser
+from unnoise.model.likelihood import bits_per_char
+from unnoise.model.model import Model
+from unnoise.objective import Objective
+from unnoise.process.state import PAD
+from unnoise.spelling import Words
+from unnoise.training.average import WeightAverage, put_parameters
+from unnoise.training.callback import LOG, Callback, Evaluation, JsonLog, StepReport
+from unnoise.training.checkpoint import STATE, load_state, save_state
+from unnoise.training.optimizer import Muon, split
+from unnoise.training.options import MINUTES, TrainingKeywords, TrainingOptions
+
+UNLABELLED_SHARE = 0.1  # of labels kept from the network, so that it can also do without (for guidance)
+EVALUATION_DRAWS = 2
+
+
+@dataclass
+class Report:
+    """What came of a run; bits are per character, of the bound on held-out text, with standard errors."""
+
+    steps: int
+    seconds: float
+    tokens: int
+    bits_before: float
+    bits: float
+    stderr: float
+    finished: bool
+    loss: str = "fast"
+    curve: list[tuple[int, float, float]] = field(default_factory=list)
+
+
+class NotANumber(ValueError):
+    """The loss became infinite or NaN."""
+
+
+class TrainingRun:
+    """One training run: the model, its objective and optimiser, and where it stands."""
+
+    def __init__(
+        self,
+        model: Model,
+        source: Source | Tensor,
+        options: TrainingOptions,
+        out: Path | None = None,
+        objective: Objective | None = None,
+        labels: Tensor | None = None,
+    ):
+        self.model, self.options, self.out, self.device = model, options, out, model.device
+        self.train_texts, self.valid_texts = texts_of(source, model, labels)
+        if isinstance(source, Source) and source.train_documents and model.words is None:
+            model.words = Words.of(source.train_documents)
+        self.objective = objective or _objective(model, options)
+        self.loss = "own" if objective else options.loss if model.method.fast_objective else "paper"
+        self.learned = nn.ModuleDict({"network": model.network, "objective": self.objective})
+        matrices, others = split(self.learned)
+        self.names = {id(weight): name for name, weight in (matrices | others).items()}
+        self.optimizer = Muon(matrices.values(), others.values(), options.matrix_lr, options.other_lr)
+        if options.compile:
+            model.network.compile()
+        self.average = WeightAverage(self.learned, options.ema) if options.ema else None
+        first = self.train_texts.batch(8, 0, 0).x
+        self.data_digest = hashlib.sha1(first.numpy().tobytes()).hexdigest()  # tells data apart
+        self.done, self.tokens, self.seconds = 0, 0, 0.0
+        self.curve: list[tuple[int, float, float]] = []
+        self.callbacks: list[Callback] = [] if out is None else [JsonLog(out)]
+
+    @property
+    def progress(self) -> float:
+        """How much of the run is done, 0 to 1."""
+        if self.options.steps is not None:
+            return self.done / self.options.steps
+        return min(self.seconds / (60 * (self.options.minutes or MINUTES)), 1.0)
+
+    # ---- one step ----------------------------------------------------------------------------------------------------
+
+    def step(self) -> float:
+        """One update; returns the loss in nats per token."""
+        options, device, progress = self.options, self.device, self.progress
+        self.model.network.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.rate = learning_rate_factor(progress, options)
+        self.objective.set_progress(progress)
+        total = 0.0
+        for part in range(options.accumulate):
+            batch = self.train_texts.batch(options.batch, options.seed, self.done * options.accumulate + part)
+            generator = step_generator(options.seed, self.done, 1 + part, device)
+            tokens = int((batch.x != PAD).sum())
+            self.tokens += tokens
+            with precision(device):
+                denoiser = self._conditioned(batch, generator, device)
+                loss = self.objective(denoiser, batch.x.to(device), generator).sum() / tokens
+            (loss / options.accumulate).backward()
+            total += float(loss.detach()) / options.accumulate
+        if not math.isfinite(total):
+            raise NotANumber(f"the loss became {total} at step {self.done + 1}")
+        nn.utils.clip_grad_norm_(self.learned.parameters(), options.clip)
+        self.optimizer.step()
+        if self.average is not None:
+            self.average.update()
+        self.done += 1
+        return total
+
+    def _conditioned(self, batch: Batch, generator: torch.Generator, device: torch.device) -> Denoiser:
+        """The denoiser with the labels of the batch, but for a tenth of them."""
+        count = len(self.model.labels)
+        if batch.label is None or not count:
+            return self.model.denoiser
+        known = torch.rand(batch.label.shape, generator=generator, device=device) >= UNLABELLED_SHARE
+        return self.model.denoiser.condition(torch.where(known, batch.label.to(device), count))
+
+    def evaluate(self) -> tuple[float, float]:
+        """Bits per character on held-out text, and the standard error; of the averaged weights, where there are any."""
+        options = self.options
+        with self.average.applied() if self.average is not None else contextlib.nullcontext():
+            return bits_per_char(self.model, self.valid_texts, options.eval_windows, EVALUATION_DRAWS, options.seed)
+
+    # ---- checkpoints -------------------------------------------------------------------------------------------------
+
+    def description(self) -> dict[str, Any]:
+        """What a checkpoint says of the run."""
+        return {
+            "step": self.done,
+            "tokens": self.tokens,
+            "seconds": self.seconds,
+            "options": asdict(self.options),
+            "method": self.model.method.name,
+            "loss": self.loss,
+            "data_digest": self.data_digest,
+            "curve": self.curve,
+        }
+
+    def save(self) -> None:
+        """The state, then the model; each file atomically."""
+        if self.out is None:
+            return
+        save_state(self, self.out / STATE)
+        with self.average.applied() if self.average is not None else contextlib.nullcontext():
+            self.model.save(self.out)
+        for callback in self.callbacks:
+            callback.on_save(self.out)
+
+    def resume(self) -> bool:
+        """Go on from the state in `out`, if there is one."""
+        if self.out is None or not (self.out / STATE).exists():
+            return False
+        load_state(self, self.out / STATE)
+        return True
+
+    # ---- the whole run -----------------------------------------------------------------------------------------------
+
+    def run(self, callbacks: Sequence[Callback] = (), stop: Callable[[], bool] = lambda: False) -> Report:
+        """Train to the end, or until stop() says so; saves at the end in either case."""
+        options = self.options
+        self.callbacks += callbacks
+        if not self.curve:  # a fresh run
+            if self.out is not None:
+                (self.out / LOG).unlink(missing_ok=True)
+            self._evaluate_now()
+        start = time.monotonic() - self.seconds
+        smooth, last_save = None, self.done
+        while (progress := self.progress) < 1 and not stop():
+            nats = self.step()
+            self.seconds = time.monotonic() - start
+            bits = nats / math.log(2) / self.train_texts.characters
+            smooth = bits if smooth is None else 0.95 * smooth + 0.05 * bits
+            progress = self.progress
+            speed = self.tokens / max(self.seconds, 1e-9)
+            report = StepReport(self.done, progress, bits, smooth, self.optimizer.rate, speed, self.seconds)
+            for callback in self.callbacks:
+                callback.on_step(report)
+            pause = time.monotonic()
+            if options.eval_every and self.done % options.eval_every == 0 and progress < 1:
+                self._evaluate_now()
+            if options.save_every and self.done - last_save >= options.save_every:
+                self.save()
+                last_save = self.done
+            start += time.monotonic() - pause  # measuring and saving are not training time
+        finished = self.progress >= 1
+        if finished and self.curve[-1][0] != self.done:
+            self._evaluate_now()
+        self.model.network.eval()
+        self.model.notes = {
+            "steps": self.done,
+            "seconds": round(self.seconds, 1),
+            "loss": self.loss,
+            "valid_bits_per_char": self.curve[-1][1],
+        }
+        self.save()
+        if finished and self.average is not None:
+            put_parameters(self.learned, self.average.weights)
+        before, after = self.curve[0], self.curve[-1]
+        return Report(self.done, self.seconds, self.tokens, before[1], after[1], after[2], finished, self.loss, self.curve)
+
+    def _evaluate_now(self) -> None:
+        bits, error = self.evaluate()
+        self.curve.append((self.done, bits, error))
+        for callback in self.callbacks:
+            callback.on_evaluation(Evaluation(self.done, bits, error))
+
+
+def train(
+    model: Model,
+    data: str | Source | Tensor | Iterable[Any],
+    out: str | Path | None = None,
+    objective: Objective | None = None,
+    callbacks: Sequence[Callback] = (),
+    labels: Sequence[Any] | Tensor | None = None,
+    **options: Unpack[TrainingKeywords],
+) -> Report:
+    """Train a model; see `TrainingOptions` for the options.
+
+    data: a corpus (a name, a path, a Corpus), a text, texts (strings, or records with `text` and perhaps `label`: a list, an
+    iterable, a 🤗 dataset), a stream of tokens [n], or rows of tokens [N, L] padded with −1. labels: one for each text or row;
+    the model must have been built with as many. out: a folder for the model, its log and its checkpoints. objective: one of
+    your own instead of the method's.
+    """
+    chosen = TrainingOptions.of(options)
+    if chosen.steps is None and chosen.minutes is None:
+        raise ValueError("give either steps or minutes")
+    source = data if isinstance(data, Tensor) else source_of(data, None if labels is None else _listed(labels))
+    rows = None if labels is None or not isinstance(data, Tensor) else torch.as_tensor(labels)
+    return TrainingRun(model, source, chosen, Path(out) if out else None, objective, rows).run(callbacks)
+
+
+def learning_rate_factor(progress: float, options: TrainingOptions) -> float:
+    """The factor on the learning rates: rising over the warm-up, falling to zero over the cool-down."""
+    rise = min(1.0, (progress + 1e-3) / max(options.warmup, 1e-3))
+    return rise * min(1.0, max(0.0, 1 - progress) / max(options.cooldown, 1e-9))
+
+
+def _listed(labels: Sequence[Any] | Tensor) -> list[Any]:
+    return labels.tolist() if isinstance(labels, Tensor) else list(labels)
+
+
+def _objective(model: Model, options: TrainingOptions) -> Objective:
+    method = model.method
+    return (method.fast_objective if options.loss == "fast" and method.fast_objective else method.objective)(model.process)
+
+
+def texts_of(source: Source | Tensor, model: Model, labels: Tensor | None = None) -> tuple[Texts, Texts]:
+    """Texts to train on, and held-out ones."""
+    if isinstance(source, Tensor):
+        return _token_texts(source, model, labels)
+    names = source.label_names
+    if names and len(model.labels) < len(names):
+        found = f"has {len(model.labels)}" if model.labels else "has none"
+        raise ValueError(f"the data have {len(names)} labels and the model {found}: build it with labels={len(names)}")
+    held_out = next(name for name in ("valid", "test", "train") if name in source.splits)
+    train_texts, valid_texts = (
+        source.texts(model.codec, name, model.length, model.process.variable_length) for name in ("train", held_out)
+    )
+    return train_texts, valid_texts
+
+
+def _token_texts(tokens: Tensor, model: Model, labels: Tensor | None) -> tuple[Texts, Texts]:
+    cut = max(len(tokens) * 95 // 100, len(tokens) - 100_000)
+    if tokens.dim() == 2:
+        if labels is None:
+            return Rows.of(tokens[:cut]), Rows.of(tokens[cut:])
+        if labels.shape != tokens.shape[:1]:
+            raise ValueError(f"there are {len(tokens)} rows and {len(labels)} labels: give one for each row")
+        if len(labels) and int(labels.max()) >= len(model.labels):
+            raise ValueError(f"labels go up to {int(labels.max())}, and the model was built with {len(model.labels)}")
+        return Rows.of(tokens[:cut], labels[:cut]), Rows.of(tokens[cut:], labels[cut:])
+    if labels is not None:
+        raise ValueError("labels go with texts or with rows [N, L], not with one stream of tokens")
+    return Stream(tokens[:cut], model.length), Stream(tokens[cut:], model.length)
+
+
+def precision(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """bfloat16 on CUDA; plain float32 elsewhere, where bfloat16 is slow."""
+    return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else contextlib.nullcontext()

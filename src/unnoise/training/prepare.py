@@ -1,0 +1,59 @@
+"""From the description of a run to the run itself: the data, the model, and what was there before."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from unnoise.checkpoint.ours import CONFIG
+from unnoise.data.corpus import corpus
+from unnoise.files import check_folder
+from unnoise.method_table import method as method_named
+from unnoise.model.model import Model
+from unnoise.training.checkpoint import STATE, read_options
+from unnoise.training.loop import TrainingRun
+from unnoise.training.options import RunOptions, check_unchanged
+
+
+def prepare_run(options: RunOptions, out: Path, resume: bool = False, device: str = "cpu") -> TrainingRun:
+    """The run that the options describe, writing into `out`; with `resume` it goes on from there, if there is something.
+
+    A run that goes on must have the options that it was begun with, but for those that may change (more steps, say).
+    """
+    method = method_named(options.method)
+    check_out(out)
+    begun = (out / STATE).exists()
+    if begun and not resume:
+        raise ValueError(f"{out} holds a run already: add --resume to go on with it, or choose another --out")
+    if begun:
+        check_unchanged(options, read_options(out), str(out))
+    if options.eval_every is None:
+        options = replace(options, eval_every=max(1, options.steps // 10) if options.steps else 250)
+    source = corpus(options.data)
+    if begun and (out / CONFIG).exists():
+        model = Model.load(out)
+    else:
+        codec = source.codec(options.codec, ends=not method.process(1).variable_length)
+        model = Model.build(
+            method,
+            codec,
+            length=codec.length or options.length,
+            size=options.size,
+            width=options.width,
+            depth=options.depth,
+            heads=options.heads,
+            seed=options.seed,
+            labels=source.label_names,
+            network=options.network,
+        )
+    run = TrainingRun(model.to(device), source, options, out)
+    if resume:
+        run.resume()
+    return run
+
+
+def check_out(out: Path) -> None:
+    """ValueError unless a run can be written there."""
+    if out == Path():
+        raise ValueError("--out needs a folder of its own, found the one you are in")
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out {out} is a file: give a folder")
+    check_folder(out)
