@@ -102,7 +102,7 @@ class LeftFirst(MaskedSampler, SteppedSampler):
             if moving.any():
                 t = process.schedule.inverse(1 - masks.sum(1).double() / total.clamp_min(1))
                 log_p = denoiser.clean(x, t, moving)
-                x = x.masked_scatter(moving, draw(log_p.double().exp(), generator))
+                x = x.masked_scatter(moving, draw(log_p.double().exp(), generator, moving))
                 confidence = denoiser.confidence(x, confidence)
             yield unnoise.Frame(1 - i / self.steps, x, confidence)
 

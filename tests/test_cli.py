@@ -264,7 +264,7 @@ MISTAKES = {
     "generate --label 1 --guidance nan": "guidance must lie between",
     "generate --temperature 1e-300": "temperature must be 0, or lie between",
     "generate --steps 99999999999999999999": "steps must be a whole number",
-    "generate --num-samples 1000000000": "at most 100000 samples",
+    "generate --num-samples 1000000000": "at most 1000000 samples",
     "generate --seed -1": "a seed must lie between 0 and 2^63",
     "generate --sampler left-to-right": "mdlm cannot write with left-to-right: use one of ancestral",
     "generate --model runs/ar --sampler ancestral": "ar cannot write with ancestral: use one of left-to-right",

@@ -23,6 +23,7 @@ TEXTS = [" ".join(WORDS.split()[i % 9 : i % 9 + 8]) for i in range(60)]
 @pytest.fixture(scope="module", autouse=True)
 def own_parts() -> Iterator[Any]:
     """The example imported as a plug-in, and forgotten again."""
+    assert unnoise.Model.build("ar", length=2, size="nano").samplers  # everything of our own is registered
     before = {kind: dict(parts) for kind, parts in registry._parts.items()}
     registry.import_plugin(str(PLUGIN))
     yield sys.modules["own_parts"]

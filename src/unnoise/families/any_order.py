@@ -12,6 +12,7 @@ from unnoise.objective.base import Objective, stratified, sum_rows
 from unnoise.process.base import Process
 from unnoise.process.masked import Masked
 from unnoise.process.state import position_times
+from unnoise.rng import uniform
 
 
 class AnyOrder(Objective):
@@ -32,7 +33,7 @@ class AnyOrder(Objective):
         self.process.check_tokens(x)
         batch, length = x.shape
         count = (stratified(batch, x.device, generator) * length).long() + 1
-        order = torch.rand(x.shape, generator=generator, device=x.device).argsort(1).argsort(1)
+        order = uniform(x.shape, x.device, generator).argsort(1).argsort(1)
         return self.at(denoiser, x, order < count[:, None])
 
     def at(self, denoiser: Denoiser, x: Tensor, hidden: Tensor) -> Tensor:

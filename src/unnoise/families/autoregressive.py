@@ -18,6 +18,7 @@ from unnoise.objective.base import Objective
 from unnoise.prediction import MeanPrediction, Prediction
 from unnoise.process.base import gather
 from unnoise.process.state import StateSpace
+from unnoise.rng import Generator
 from unnoise.sampler.base import Frame, Sampler
 
 
@@ -96,7 +97,7 @@ class LeftToRight(Sampler):
     def serves(self, process: StateSpace, prediction: type[Prediction] = NextTokenPrediction) -> bool:
         return issubclass(prediction, NextTokenPrediction)
 
-    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
+    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:
         network = next_token_denoiser(denoiser.denoiser, "LeftToRight")
         length = x.shape[1]
         unread = torch.full_like(x[:, :1], denoiser.state_space.vocab)
@@ -109,7 +110,8 @@ class LeftToRight(Sampler):
             log_probs, cache = network.next_token(unread, cache)
             denoiser.nfe += len(x)
             shaped = MeanPrediction(log_probs[:, -1]).shaped(self.temperature, self.top_p).log_probs
-            token = torch.where(free[:, i], draw(shaped.double().exp(), generator), x[:, i])
+            drawn = draw(shaped[free[:, i]].double().exp(), generator, free[:, i])
+            token = x[:, i].masked_scatter(free[:, i], drawn)
             x = x.index_copy(1, torch.tensor([i], device=x.device), token[:, None])
             chance = gather(log_probs[:, -1], token).exp().float()
             confidence = confidence.index_copy(1, torch.tensor([i], device=x.device), chance[:, None])

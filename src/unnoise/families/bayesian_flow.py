@@ -18,6 +18,7 @@ from unnoise.objective.base import Objective, stratified
 from unnoise.prediction import MeanPrediction, Prediction
 from unnoise.process.base import gather
 from unnoise.process.state import StateSpace
+from unnoise.rng import Generator, normal, uniform
 from unnoise.sampler.base import Frame, SteppedSampler
 
 
@@ -34,17 +35,17 @@ class BayesianFlow(StateSpace):
     def inputs(self) -> int:
         return self.vocab
 
-    def believe(self, x: Tensor, u: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def believe(self, x: Tensor, u: Tensor, generator: Generator = None) -> Tensor:
         """θ_u given the text: x [B, L], u [B] → [B, L, K]."""
         beta = (self.accuracy * u.square())[:, None, None].to(torch.get_default_dtype())
         target = self.vocab * one_hot(x, self.vocab) - 1
-        noise = torch.randn(target.shape, generator=generator, device=x.device)
+        noise = normal(target.shape, x.device, generator, torch.get_default_dtype())
         return torch.softmax(beta * target + (beta * self.vocab).sqrt() * noise, -1)
 
-    def update(self, belief: Tensor, x: Tensor, alpha: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def update(self, belief: Tensor, x: Tensor, alpha: Tensor, generator: Generator = None) -> Tensor:
         """Bayes' rule after a message of accuracy α that the tokens are x: θ ∝ θ·e^y, y ~ N(α(K e_x − 1), αK·I)."""
         target = self.vocab * one_hot(x, self.vocab) - 1
-        noise = torch.randn(target.shape, generator=generator, device=x.device, dtype=belief.dtype)
+        noise = normal(target.shape, x.device, generator, belief.dtype)
         return torch.softmax(belief.clamp_min(1e-30).log() + alpha * target + (alpha * self.vocab).sqrt() * noise, -1)
 
 
@@ -75,7 +76,7 @@ class FlowElbo(Objective):
         u = stratified(len(x), x.device, generator)
         nats = self.flow(denoiser, x, self.process.believe(x, u, generator), u)
         share = self.SHARE if torch.is_grad_enabled() else 1.0
-        if float(torch.rand((), generator=generator, device=x.device)) < share:
+        if float(uniform((), x.device, generator)) < share:
             end = torch.ones_like(u)
             nats = nats + self.reconstruction(denoiser, x, self.process.believe(x, end, generator), end) / share
         return nats
@@ -104,7 +105,7 @@ class FlowSampler(SteppedSampler):
     def serves(self, process: StateSpace, prediction: type[Prediction] = MeanPrediction) -> bool:
         return isinstance(process, BayesianFlow)
 
-    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
+    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:
         process = denoiser.state_space
         assert isinstance(process, BayesianFlow)
         belief = torch.full((*x.shape, process.vocab), 1 / process.vocab, device=x.device)

@@ -14,12 +14,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from unnoise.categorical import draw, uniform
+from unnoise.categorical import draw
 from unnoise.denoiser import Denoiser, SamplingDenoiser
 from unnoise.objective.base import Objective, stratified
 from unnoise.prediction import MeanPrediction, Prediction
 from unnoise.process.base import gather
 from unnoise.process.state import LATEST, StateSpace
+from unnoise.rng import Generator, normal, uniform
 from unnoise.sampler.base import Frame, SteppedSampler
 
 
@@ -75,9 +76,9 @@ class Gaussian(StateSpace):
         """1 − ā(t) = sigmoid(γ): [B] → [B]."""
         return torch.sigmoid(self.gamma(t))
 
-    def diffuse(self, z_0: Tensor, t: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def diffuse(self, z_0: Tensor, t: Tensor, generator: Generator = None) -> Tensor:
         """z_t ~ N(√ā z_0, (1−ā) I): [B, L, D], [B] → [B, L, D]."""
-        noise = torch.randn(z_0.shape, generator=generator, device=z_0.device, dtype=z_0.dtype)
+        noise = normal(z_0.shape, z_0.device, generator, z_0.dtype)
         signal, spread = (_rows(value, z_0).sqrt() for value in (self.signal(t), self.noise(t)))
         return signal * z_0 + spread * noise
 
@@ -194,12 +195,12 @@ class GaussianSampler(SteppedSampler):
     def serves(self, process: StateSpace, prediction: type[Prediction] = MeanPrediction) -> bool:
         return isinstance(process, Gaussian)
 
-    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
+    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:
         process = denoiser.state_space
         assert isinstance(process, Gaussian)
         known = process.table()[x.clamp_max(process.vocab - 1)]
         shape = (*x.shape, process.width)
-        z = torch.randn(shape, generator=generator, device=x.device, dtype=known.dtype)
+        z = normal(shape, x.device, generator, known.dtype)
         times = torch.linspace(1, 0, self.steps + 1, dtype=known.dtype).clamp_max(LATEST).tolist()
         guess = None
         for t, s in zip(times, [*times[1:], None], strict=True):
@@ -215,10 +216,10 @@ class GaussianSampler(SteppedSampler):
             if s is not None:
                 z = self._step(process, z, guess.to(z.dtype), torch.full_like(at, s), at, generator)
 
-    def _step(self, process: Gaussian, z: Tensor, z_0: Tensor, s: Tensor, t: Tensor, generator: torch.Generator) -> Tensor:
+    def _step(self, process: Gaussian, z: Tensor, z_0: Tensor, s: Tensor, t: Tensor, generator: Generator) -> Tensor:
         if not self.deterministic:
             mean, variance = process.posterior(z, z_0, s, t)
-            return mean + variance.sqrt() * torch.randn(z.shape, generator=generator, device=z.device, dtype=z.dtype)
+            return mean + variance.sqrt() * normal(z.shape, z.device, generator, z.dtype)
         signal_s, noise_s, signal_t, noise_t = (
             value[:, None, None] for value in (process.signal(s), process.noise(s), process.signal(t), process.noise(t))
         )

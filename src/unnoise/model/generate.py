@@ -17,7 +17,8 @@ from unnoise.sampler import Frame, sample_frames
 if TYPE_CHECKING:
     from unnoise.model.model import Model
 
-MOST_SAMPLES = 100_000  # at once
+ROWS = 64  # texts that are drawn together
+MOST_SAMPLES = 1_000_000  # that are kept in memory
 
 
 class Step(NamedTuple):
@@ -37,52 +38,60 @@ OnStep = Callable[[Step], None]
 
 
 def frames(
-    model: "Model", template: Template, n: int, length: int | None, options: SamplingOptions, track_confidence: bool = True
+    model: "Model",
+    template: Template,
+    rows: range,
+    length: int | None,
+    options: SamplingOptions,
+    track_confidence: bool = True,
 ) -> Iterator[Frame]:
-    """Every state of n texts, from noise to data."""
-    if n < 1:
-        raise ValueError(f"the number of samples must be ≥ 1, found {n}")
-    if n > MOST_SAMPLES:
-        raise ValueError(f"at most {MOST_SAMPLES} samples can be drawn at once, found {n}")
+    """Every state of the texts of these numbers, from noise to data."""
     sampler = options.resolve(model.method.sampler)
     model.check_sampler(sampler)
-    given = torch.tensor([template.given]).expand(n, -1).contiguous()
+    given = torch.tensor([template.given]).expand(len(rows), -1).contiguous()
     model.network.eval()
     return sample_frames(
         model.process,
         model.denoiser.condition(model.label_number(options.label), options.guidance),
-        batch=n,
+        batch=len(rows),
         length=(length or model.length) if model.process.variable_length else given.shape[1],
         sampler=sampler,
         given=given,
         seed=options.seed,
+        first_row=rows.start,
         time_free=model.method.time_free,
         track_confidence=track_confidence,
     )
 
 
-def last_frame(
+def last_frames(
     model: "Model", template: Template, n: int, length: int | None, options: SamplingOptions, on_step: OnStep | None = None
-) -> Frame:
-    """The end of n texts; on_step gets every state of the first on the way."""
-    before, frame = None, None
-    for frame in frames(model, template, n, length, options, on_step is not None):
-        if on_step is not None:
-            on_step(shown_step(model, frame, before))
-            before = frame
-    assert frame is not None
-    return frame
+) -> Iterator[Frame]:
+    """The ends of n texts, some at a time; on_step gets every state of the first on the way."""
+    if n < 1:
+        raise ValueError(f"the number of samples must be ≥ 1, found {n}")
+    if n > MOST_SAMPLES:
+        raise ValueError(f"at most {MOST_SAMPLES} samples can be drawn at once, found {n}")
+    for start in range(0, n, ROWS):
+        before, frame = None, None
+        watched = on_step if start == 0 else None
+        for frame in frames(model, template, range(start, min(n, start + ROWS)), length, options, watched is not None):
+            if watched is not None:
+                watched(shown_step(model, frame, before))
+                before = frame
+        assert frame is not None
+        yield frame
 
 
 def write(
     model: "Model", template: Template, n: int, length: int | None, options: SamplingOptions, on_step: OnStep | None = None
 ) -> list[str]:
     """n texts, with the raw text that was given put back in its place."""
-    last = last_frame(model, template, n, length, options, on_step)
     results = []
-    for row, places in zip(last.x.tolist(), template_places(last).tolist(), strict=True):
-        filled = [model.codec.decode([row[i] for i in positions]) for positions in template.filled(places)]
-        results.append(template.woven(filled))
+    for last in last_frames(model, template, n, length, options, on_step):
+        for row, places in zip(last.x.tolist(), template_places(last).tolist(), strict=True):
+            filled = [model.codec.decode([row[i] for i in positions]) for positions in template.filled(places)]
+            results.append(template.woven(filled))
     return results
 
 

@@ -133,11 +133,12 @@ class Model:
         return generate.write(self, self.template(None, length), n, length, SamplingOptions.of(options), on_step)
 
     def chain(
-        self, n: int = 1, length: int | None = None, template: str | None = None, **options: Unpack[SamplingKeywords]
+        self, length: int | None = None, template: str | None = None, row: int = 0, **options: Unpack[SamplingKeywords]
     ) -> Iterator[Step]:
-        """The first of n texts as it emerges, state by state; with `template`, the infilling of that."""
-        before = None
-        for frame in generate.frames(self, self.template(template, length), n, length, SamplingOptions.of(options)):
+        """A text as it emerges, state by state; with `template`, the infilling of that. row: which of those that `generate`
+        (or `infill`) writes with the same options."""
+        before, rows = None, range(row, row + 1)
+        for frame in generate.frames(self, self.template(template, length), rows, length, SamplingOptions.of(options)):
             yield generate.shown_step(self, frame, before)
             before = frame
 
@@ -178,8 +179,8 @@ class Model:
         if known is not None:
             tokens = np.where(known.reshape(-1), tokens, -1)
         template = Template([], [], tokens.tolist())
-        last = generate.last_frame(self, template, n, None, SamplingOptions.of(options), on_step)
-        return np.stack([self.codec.decode_image(row) for row in last.x.cpu().numpy()])
+        frames = generate.last_frames(self, template, n, None, SamplingOptions.of(options), on_step)
+        return np.stack([self.codec.decode_image(row) for last in frames for row in last.x.cpu().numpy()])
 
     def template(self, text: str | None = None, length: int | None = None) -> Template:
         """What is to be written: a text with [MASK]s and [GAP]s, or nothing given but a length."""

@@ -20,6 +20,7 @@ from torch.nn.functional import one_hot
 from unnoise.categorical import draw
 from unnoise.prediction import TokenPrediction
 from unnoise.process.state import LATEST, StateSpace, position_times
+from unnoise.rng import Generator
 from unnoise.schedule import Schedule
 
 FORGOTTEN = 1e-9  # a mode of the noise that has decayed this far cannot be recovered from ratios, and is left out
@@ -126,16 +127,16 @@ class Process(StateSpace, ABC):
         """The share of positions that is active at t, on average: [B] → [B]."""
         return torch.ones_like(t)
 
-    def prior(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
+    def prior(self, shape: tuple[int, ...], generator: Generator = None) -> Tensor:
         """Pure noise x_1 ~ π: long of the given shape."""
         return draw(self.stationary().expand(*shape, self.states), generator)
 
-    def corrupt(self, x: Tensor, t: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def corrupt(self, x: Tensor, t: Tensor, generator: Generator = None) -> Tensor:
         """x_t ~ q(x_t | x_0): x [B, L] long, t [B] or [B, L] float → [B, L] long."""
         self.check_tokens(x)
         return self.noised(x, None, position_times(self.check_times(t, x), x), generator)
 
-    def noised(self, x_s: Tensor, s: Tensor | None, t: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def noised(self, x_s: Tensor, s: Tensor | None, t: Tensor, generator: Generator = None) -> Tensor:
         """x_t ~ q(x_t | x_s), from clean data if s is None: [*P] → [*P]."""
         return draw(self.row(x_s, s, t), generator)
 
@@ -254,9 +255,7 @@ class Process(StateSpace, ABC):
 
     # ---- one step of generation, in two halves: where, then what -----------------------------------------------------
 
-    def jump_positions(
-        self, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: torch.Generator | None = None
-    ) -> Tensor:
+    def jump_positions(self, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: Generator = None) -> Tensor:
         """Free positions that may change from t to s, or to clean data where s is None: x [B, L], s, t [B] → [B, L] bool.
 
         A denoiser is called at these alone. A process whose jumps come at times that do not depend on what they jump to

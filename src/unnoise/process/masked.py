@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
-from unnoise.categorical import uniform
 from unnoise.prediction import MeanPrediction, TokenPrediction
 from unnoise.process.base import Process, gather
+from unnoise.rng import Generator, uniform
 from unnoise.schedule import PerToken, Schedule
 
 
@@ -103,10 +103,10 @@ class Masked(Process):
         noise = self.schedule.noise(t).detach()
         return noise.mean(-1) if self.per_token else noise
 
-    def prior(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
+    def prior(self, shape: tuple[int, ...], generator: Generator = None) -> Tensor:
         return torch.full(shape, self.mask, device=self.anchor.device)
 
-    def noised(self, x_s: Tensor, s: Tensor | None, t: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def noised(self, x_s: Tensor, s: Tensor | None, t: Tensor, generator: Generator = None) -> Tensor:
         with torch.no_grad():
             if s is not None or self.per_token:
                 lost = self._of(self._kept_and_lost(s, t)[1], x_s.clamp_max(self.vocab - 1))
@@ -221,9 +221,7 @@ class Masked(Process):
 
     # ---- generation -------------------------------------------------------------------------------------------------
 
-    def jump_positions(
-        self, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: torch.Generator | None = None
-    ) -> Tensor:
+    def jump_positions(self, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: Generator = None) -> Tensor:
         """With one schedule for all tokens, which masks are revealed does not depend on the prediction: they are drawn here."""
         masks = (x == self.mask) & free
         if s is None or self.per_token:

@@ -6,6 +6,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from unnoise.rng import Generator
+
 PAD = -1  # in texts of unequal length: nothing stands here
 FREE = -1  # among given tokens: one token is to be written here
 OPEN = -2  # among given tokens: any number of tokens may come here
@@ -43,7 +45,7 @@ class StateSpace(nn.Module):
         """What a network reads at a position."""
         return self.states
 
-    def prior(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
+    def prior(self, shape: tuple[int, ...], generator: Generator = None) -> Tensor:
         """The state at t = 1, all blank: long of the given shape."""
         return torch.full(shape, self.vocab, device=self.device)
 
@@ -55,7 +57,7 @@ class StateSpace(nn.Module):
         """What is given where nothing is: [B, ·], −1 for each position to be written."""
         return torch.full((batch, length), FREE)
 
-    def begin(self, given: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def begin(self, given: Tensor, generator: Generator = None) -> Tensor:
         """The state at t = 1 with what is given in its place: given [B, L], −1 where free → [B, L]."""
         given = given.to(self.anchor.device)
         return torch.where(given < 0, self.prior(tuple(given.shape), generator), given)

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unnoise.categorical import uniform
 from unnoise.prediction import TokenPrediction
 from unnoise.process.base import Process, Reverse, gather
+from unnoise.rng import Generator, integers, uniform
 from unnoise.schedule import PerToken, Schedule
 
 
@@ -110,12 +110,12 @@ class Uniform(Process):
 
     # ---- forward ----------------------------------------------------------------------------------------------------
 
-    def prior(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
-        return torch.randint(self.vocab, shape, generator=generator, device=self.device)
+    def prior(self, shape: tuple[int, ...], generator: Generator = None) -> Tensor:
+        return integers(self.vocab, shape, self.device, generator)
 
-    def noised(self, x_s: Tensor, s: Tensor | None, t: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def noised(self, x_s: Tensor, s: Tensor | None, t: Tensor, generator: Generator = None) -> Tensor:
         changed = uniform(x_s.shape, x_s.device, generator) < self._kept_and_lost(s, t)[1]
-        noise = torch.randint(self.vocab, x_s.shape, generator=generator, device=x_s.device)
+        noise = integers(self.vocab, x_s.shape, x_s.device, generator)
         return torch.where(changed, noise, x_s)
 
     def log_prob(self, x_t: Tensor, x: Tensor, t: Tensor) -> Tensor:

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from unnoise.categorical import draw
 from unnoise.denoiser import SamplingDenoiser
+from unnoise.rng import Generator
 from unnoise.sampler.base import GridSampler
 
 
@@ -21,7 +21,7 @@ class Ancestral(GridSampler):
     mean_only: ClassVar[bool] = True
 
     def step(
-        self, denoiser: SamplingDenoiser, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: torch.Generator
+        self, denoiser: SamplingDenoiser, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: Generator
     ) -> Tensor:
         process = denoiser.process
         where = process.jump_positions(x, s, t, free, generator)
@@ -31,4 +31,4 @@ class Ancestral(GridSampler):
         at = t[:, None].expand(x.shape)[where]
         earlier = None if s is None else s[:, None].expand(x.shape)[where]
         log_p = process.jump_log_probs(prediction, x[where], earlier, at)
-        return x.masked_scatter(where, draw(log_p.double().exp(), generator))
+        return x.masked_scatter(where, draw(log_p.double().exp(), generator, where))

@@ -13,6 +13,7 @@ from unnoise.denoiser import Denoiser, SamplingDenoiser
 from unnoise.prediction import MeanPrediction, Prediction, TokenPrediction
 from unnoise.process.base import Process
 from unnoise.process.state import StateSpace
+from unnoise.rng import Generator, RowGenerator
 
 LOWEST_TEMPERATURE = 1e-3  # besides 0; the highest is its inverse
 MOST_STEPS = 1_000_000
@@ -58,7 +59,7 @@ class Sampler(ABC):
             raise ValueError(f"top_p must lie in (0, 1], found {self.top_p}")
 
     @abstractmethod
-    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
+    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:
         """Every state after the first, the last one at t = 0 without masks: x, free [B, L]; only free positions move."""
 
     @property
@@ -130,11 +131,11 @@ class GridSampler(SteppedSampler):
 
     @abstractmethod
     def step(
-        self, denoiser: SamplingDenoiser, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: torch.Generator
+        self, denoiser: SamplingDenoiser, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: Generator
     ) -> Tensor:
         """From the state at t to the state at s, or to clean data where s is None: [B, L], s, t [B]."""
 
-    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
+    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:
         times = self.times(self.begin(denoiser.process))
         ones = torch.ones(len(x), dtype=torch.float64, device=x.device)
         confidence = torch.zeros(x.shape, device=x.device)
@@ -155,6 +156,7 @@ def sample_frames(
     given: Tensor | None = None,
     seed: int = 0,
     time_free: bool = False,
+    first_row: int = 0,
     track_confidence: bool = True,
 ) -> Iterator[Frame]:
     """Every state from pure noise (t = 1) to data (t = 0); arguments as for `sample`, and whether confidences are wanted."""
@@ -178,13 +180,13 @@ def sample_frames(
         track_confidence,
         type(sampler).__name__ if sampler.mean_only else None,
     )
-    return _frames(calls, sampler, given, seed)
+    return _frames(calls, sampler, given, seed, first_row)
 
 
-def _frames(denoiser: SamplingDenoiser, sampler: Sampler, given: Tensor, seed: int) -> Iterator[Frame]:
+def _frames(denoiser: SamplingDenoiser, sampler: Sampler, given: Tensor, seed: int, first_row: int) -> Iterator[Frame]:
     process = denoiser.state_space
     device = process.anchor.device
-    generator = torch.Generator(device).manual_seed(seed)
+    generator = RowGenerator(seed, first_row + torch.arange(len(given), device=device))
     x = process.begin(given, generator)
     yield Frame(1.0, x, torch.zeros(x.shape, device=device))
     frames = sampler.frames(denoiser, x, given.to(device) < 0, generator)
@@ -206,12 +208,13 @@ def sample(
     given: Tensor | None = None,
     seed: int = 0,
     time_free: bool = False,
+    first_row: int = 0,
 ) -> Tensor:
     """Draw `batch` sequences of `length` tokens (at most, where the model chooses): [B, L] long, without masks.
 
     given: [B, L] long, −1 where free; given positions never change. That is the exact conditional for masked processes and a
     heuristic elsewhere. time_free: the denoiser ignores t, so sequences that did not change are not evaluated again.
-    The same seed gives the same samples.
+    seed, first_row: sample i is decided by the seed and by first_row + i alone, not by how many others are drawn with it.
     """
     frames = sample_frames(
         process,
@@ -222,6 +225,7 @@ def sample(
         given=given,
         seed=seed,
         time_free=time_free,
+        first_row=first_row,
         track_confidence=False,
     )
     return deque(frames, maxlen=1)[0].x

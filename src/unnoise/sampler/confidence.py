@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from unnoise.denoiser import SamplingDenoiser
+from unnoise.rng import Generator
 from unnoise.sampler.base import Frame, SteppedSampler
 from unnoise.sampler.masked import Certainty, SurestFirst, certainty, reveal, surest
 
@@ -29,7 +30,7 @@ class Confidence(SurestFirst, SteppedSampler):
         if self.by not in ("max", "margin", "entropy"):
             raise ValueError(f'by must be "max", "margin" or "entropy", found {self.by!r}')
 
-    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
+    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:
         process = denoiser.process
         confidence = torch.zeros(x.shape, device=x.device)
         total = (process.active(x) & free).sum(1)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from unnoise.denoiser import SamplingDenoiser
+from unnoise.rng import Generator
 from unnoise.sampler.base import Frame, SteppedSampler
 from unnoise.sampler.masked import SurestFirst, entropy, reveal, surest
 
@@ -29,7 +30,7 @@ class EntropyBounded(SurestFirst, SteppedSampler):
         if self.budget is not None and not self.budget >= 0:
             raise ValueError(f"budget must be ≥ 0 nats, found {self.budget}")
 
-    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
+    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:
         process = denoiser.process
         confidence = torch.zeros(x.shape, device=x.device)
         total = (process.active(x) & free).sum(1).clamp_min(1)

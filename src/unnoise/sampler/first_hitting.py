@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unnoise.categorical import draw, uniform
+from unnoise.categorical import draw
 from unnoise.denoiser import SamplingDenoiser
+from unnoise.rng import Generator, uniform
 from unnoise.sampler.base import Frame
 from unnoise.sampler.masked import MaskedSampler
 
@@ -24,7 +25,7 @@ class FirstHitting(MaskedSampler):
     def distribution(self) -> str:
         return "keeps the model's distribution exactly"
 
-    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
+    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:
         process = denoiser.process
         noise = torch.ones(len(x), dtype=torch.float64, device=x.device)
         confidence = torch.zeros(x.shape, device=x.device)
@@ -38,7 +39,7 @@ class FirstHitting(MaskedSampler):
             position = draw(torch.where(left[:, None] > 0, masks, torch.ones_like(masks)).double(), generator)
             where = masks & torch.zeros_like(masks).scatter(1, position[:, None], True)
             log_p = denoiser.clean(x, t, where)
-            x = x.masked_scatter(where, draw(log_p.double().exp(), generator))
+            x = x.masked_scatter(where, draw(log_p.double().exp(), generator, where))
             confidence = denoiser.confidence(x, confidence)
             if int(left.max()) > 1:
                 yield Frame(float(t[left > 0].max()), x, confidence)

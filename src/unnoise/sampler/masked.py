@@ -11,6 +11,7 @@ from unnoise.denoiser import SamplingDenoiser
 from unnoise.prediction import MeanPrediction, Prediction
 from unnoise.process.masked import Masked
 from unnoise.process.state import StateSpace
+from unnoise.rng import Generator
 from unnoise.sampler.base import Sampler
 
 Certainty = Literal["max", "margin", "entropy"]
@@ -72,8 +73,8 @@ def reveal(
     masks: Tensor,
     moving: Tensor,
     confidence: Tensor,
-    generator: torch.Generator,
+    generator: Generator,
 ) -> tuple[Tensor, Tensor]:
     """Draw the tokens at `moving` from log_p [n, K], given at `masks`: the new state, and the confidences: [B, L] each."""
-    x = x.masked_scatter(moving, draw(log_p[moving[masks]].double().exp(), generator))
+    x = x.masked_scatter(moving, draw(log_p[moving[masks]].double().exp(), generator, moving))
     return x, denoiser.confidence(x, confidence)

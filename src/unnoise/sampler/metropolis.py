@@ -7,12 +7,12 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from unnoise.categorical import uniform
 from unnoise.denoiser import SamplingDenoiser
 from unnoise.prediction import MeanPrediction, Prediction, TokenPrediction
 from unnoise.process.base import Process, gather
 from unnoise.process.masked import Masked
 from unnoise.process.state import StateSpace
+from unnoise.rng import Generator, integers, uniform
 from unnoise.sampler.base import Frame, Sampler, SteppedSampler
 from unnoise.sampler.tau_leaping import TweedieLeaping
 
@@ -60,7 +60,7 @@ class Metropolis(SteppedSampler):
             return False
         return super().serves(process, prediction) and (self.before is None or self.before.serves(process, prediction))
 
-    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
+    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:
         confidence = torch.zeros(x.shape, device=x.device)
         if self.before is not None:
             for frame in self.before.frames(denoiser, x, free, generator):
@@ -75,17 +75,17 @@ class Metropolis(SteppedSampler):
             yield Frame(self.level, x, confidence)
         yield Frame(0.0, TweedieLeaping().step(denoiser, x, None, t, free, generator), confidence)
 
-    def move(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, t: Tensor, generator: torch.Generator) -> Tensor:
+    def move(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, t: Tensor, generator: Generator) -> Tensor:
         """One proposal in each row that has a free position, accepted or not: [B, L] → [B, L]."""
         vocab = denoiser.process.vocab
         chance = uniform(x.shape, x.device, generator).masked_fill(~free, -1.0)
         where = free & torch.zeros_like(free).scatter(1, chance.argmax(1, keepdim=True), True)
-        y = torch.randint(vocab, (int(where.sum()),), generator=generator, device=x.device)
+        y = integers(vocab, x.shape, x.device, generator)[where]
         hidden = isinstance(denoiser.process, Masked)
-        asked = x.masked_fill(where, vocab) if hidden else x
-        log_ratio = self.log_ratio(denoiser.process, denoiser.predict(asked, t, where), x[where], y, t[where.any(1)])
+        context = x.masked_fill(where, vocab) if hidden else x
+        log_ratio = self.log_ratio(denoiser.process, denoiser.predict(context, t, where), x[where], y, t[where.any(1)])
         denoiser.forget()  # that was about a proposal, not about what stands there
-        accept = uniform(y.shape, x.device, generator).log() < log_ratio
+        accept = uniform(x.shape, x.device, generator, where).log() < log_ratio
         return x.masked_scatter(where, torch.where(accept, y, x[where]))
 
     @staticmethod

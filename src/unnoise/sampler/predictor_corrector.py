@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from unnoise.denoiser import SamplingDenoiser
+from unnoise.rng import Generator
 from unnoise.sampler.tau_leaping import TweedieLeaping
 
 
@@ -34,7 +35,7 @@ class PredictorCorrector(TweedieLeaping):
         return replace(self, steps=max(1, (nfe + self.corrections) // (1 + self.corrections)))
 
     def step(
-        self, denoiser: SamplingDenoiser, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: torch.Generator
+        self, denoiser: SamplingDenoiser, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: Generator
     ) -> Tensor:
         x = super().step(denoiser, x, s, t, free, generator)
         from_s, to_t = (None if time is None else time[:, None].expand(x.shape) for time in (s, t))

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unnoise.categorical import draw, uniform
+from unnoise.categorical import draw
 from unnoise.denoiser import SamplingDenoiser
 from unnoise.process.masked import Masked
+from unnoise.rng import Generator, uniform
 from unnoise.sampler.base import GridSampler
 from unnoise.sampler.masked import MaskedSampler
 
@@ -44,7 +45,7 @@ class Remasking(MaskedSampler, GridSampler):
         return remask, (alpha_s - (1 - remask) * alpha_t) / (1 - alpha_t)
 
     def step(
-        self, denoiser: SamplingDenoiser, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: torch.Generator
+        self, denoiser: SamplingDenoiser, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: Generator
     ) -> Tensor:
         process = denoiser.process
         assert isinstance(process, Masked)
@@ -60,4 +61,4 @@ class Remasking(MaskedSampler, GridSampler):
         if not moving.any():
             return after
         log_p = denoiser.clean(x, t, moving)  # of the state as it was
-        return after.masked_scatter(moving, draw(log_p.double().exp(), generator))
+        return after.masked_scatter(moving, draw(log_p.double().exp(), generator, moving))

@@ -11,6 +11,7 @@ from unnoise.denoiser import SamplingDenoiser
 from unnoise.prediction import TokenPrediction
 from unnoise.process.base import Process, without_own
 from unnoise.process.state import LATEST
+from unnoise.rng import Generator
 from unnoise.sampler.base import GridSampler
 
 SIGNAL = 1e-5  # leaping begins at α⁻¹(1e-5): at t = 1 the ratios are 0 and the rates infinite
@@ -29,7 +30,7 @@ class Leaping(GridSampler):
         return min(float(process.schedule.inverse(signal).max()), LATEST)
 
     def step(
-        self, denoiser: SamplingDenoiser, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: torch.Generator
+        self, denoiser: SamplingDenoiser, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: Generator
     ) -> Tensor:
         process = denoiser.process
         where = process.active(x) & free
@@ -42,7 +43,7 @@ class Leaping(GridSampler):
             log_p = prediction.clean(process, x_t, at)
         else:
             log_p = self.log_leap(process, prediction, x_t, s[:, None].expand(x.shape)[where], at)
-        return x.masked_scatter(where, draw(log_p.exp(), generator))
+        return x.masked_scatter(where, draw(log_p.exp(), generator, where))
 
 
 @dataclass(frozen=True)

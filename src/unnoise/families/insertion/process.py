@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from unnoise.process.state import FREE, OPEN, PAD, StateSpace
+from unnoise.rng import Generator, uniform
 from unnoise.schedule import Linear, PerToken, Schedule
 
 
@@ -67,7 +68,7 @@ class Insertion(StateSpace):
     def blank(self, batch: int, length: int) -> Tensor:
         return torch.full((batch, 1), OPEN)
 
-    def begin(self, given: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def begin(self, given: Tensor, generator: Generator = None) -> Tensor:
         """The state at t = 1: a mask for each free token; the marks for any number of them stay."""
         return given.to(self.device).masked_fill(given.to(self.device) == FREE, self.mask)
 
@@ -81,12 +82,12 @@ class Insertion(StateSpace):
         else:
             super().check_tokens(x)
 
-    def corrupt(self, x: Tensor, t: Tensor, generator: torch.Generator | None = None) -> Partial:
+    def corrupt(self, x: Tensor, t: Tensor, generator: Generator = None) -> Partial:
         """x_u for u = 1 − t: x [B, L] padded with −1, t [B] → Partial."""
         self.check_tokens(x)
         at = self.check_times(t, x)[:, None]
-        first = torch.rand(x.shape, generator=generator, device=x.device, dtype=torch.float64)
-        second = torch.rand(x.shape, generator=generator, device=x.device, dtype=torch.float64)
+        first = uniform(x.shape, x.device, generator)
+        second = uniform(x.shape, x.device, generator)
         inserted = (x != PAD) & (first < self.insertion.alpha(at))
         then = self.unmasking.alpha(self.insertion.inverse(first))  # b(T₁), with a(T₁) = first
         visible = inserted & (second * (1 - then) < self.unmasking.alpha(at) - then)

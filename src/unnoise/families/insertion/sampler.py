@@ -8,13 +8,14 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from unnoise.categorical import draw
+from unnoise.categorical import draw, poisson
 from unnoise.denoiser import SamplingDenoiser
 from unnoise.families.insertion.denoiser import InsertionPrediction, predict_insertion
 from unnoise.families.insertion.process import Insertion
 from unnoise.prediction import MeanPrediction, Prediction
 from unnoise.process.base import gather
 from unnoise.process.state import OPEN, PAD, StateSpace
+from unnoise.rng import Generator, uniform
 from unnoise.sampler.base import Frame, SteppedSampler
 from unnoise.sampler.masked import surest
 
@@ -50,7 +51,7 @@ class InsertionSampler(SteppedSampler):
     def serves(self, process: StateSpace, prediction: type[Prediction] = InsertionPrediction) -> bool:
         return isinstance(process, Insertion)
 
-    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: torch.Generator) -> Iterator[Frame]:
+    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:
         process = denoiser.state_space
         assert isinstance(process, Insertion)
         gaps = OpenGaps(x)
@@ -76,18 +77,18 @@ class InsertionSampler(SteppedSampler):
         return predict_insertion(denoiser.denoiser, process, frame.x, t)
 
     def _reveal(
-        self, process: Insertion, prediction: InsertionPrediction, frame: Frame, share: float, generator: torch.Generator
+        self, process: Insertion, prediction: InsertionPrediction, frame: Frame, share: float, generator: Generator
     ) -> Frame:
         """Unmask each mask with probability `share`."""
         x = frame.x
         masked = x == process.mask
-        chance = torch.rand(x.shape, generator=generator, device=x.device, dtype=torch.float64)
+        chance = uniform(x.shape, x.device, generator)
         moving = masked & (chance < share)
         probs = MeanPrediction(prediction.log_probs).shaped(self.temperature, self.top_p).log_probs.double().exp()
         sure = torch.zeros(x.shape, device=x.device, dtype=torch.float64).masked_scatter(masked, probs.amax(-1))
         if self.order == "confidence":  # as many, but the surest
             moving = surest(sure[masked], masked, moving.sum(1))
-        token = draw(probs[moving[masked]], generator)
+        token = draw(probs[moving[masked]], generator, moving)
         chosen = gather(probs[moving[masked]], token)
         confidence = torch.where(masked, sure, frame.confidence.double()).masked_scatter(moving, chosen)
         return Frame(0.0, x.masked_scatter(moving, token), confidence.to(frame.confidence.dtype), frame.place, moving)
@@ -100,14 +101,14 @@ class InsertionSampler(SteppedSampler):
         share: float,
         gaps: "OpenGaps",
         longest: int,
-        generator: torch.Generator,
+        generator: Generator,
     ) -> Frame:
         """Put new masks into the open gaps, as many as there is room for."""
         x, place, fresh = frame.x, frame.place, frame.fresh
         assert place is not None and fresh is not None
         where, is_open = gaps.at(place)
         mean = prediction.gaps.double() * share * is_open
-        count = torch.poisson(mean, generator=generator).long()
+        count = poisson(mean, generator)
         room = longest - (x != PAD).sum(1, keepdim=True)
         count = torch.minimum(count, (room - (count.cumsum(1) - count)).clamp_min(0))
         x, place, confidence, fresh = grow(

@@ -1,0 +1,96 @@
+"""Random numbers for a batch: from a torch.Generator, or so that row i's depend on (seed, i) alone.
+
+A torch.Generator deals out one stream to the whole batch, so what a row gets depends on how many rows there are. Samplers use a
+`RowGenerator`: a counter-based generator (as JAX's are), in which each number is a hash of where it is needed. The same
+text then comes out whether it is drawn alone, among a thousand, or in another process.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # 2⁶⁴ over the golden ratio: the step of SplitMix64, as a signed number
+COMMON = 0x632BE59BD9B4E019  # the row of what is drawn once for all rows
+RESOLUTION = 2.0**-53
+
+
+class RowGenerator:
+    """Uniform numbers u(seed, row, call, place): row r's depend on the seed, on r, and on row r's own calls so far.
+
+    rows: the numbers of the batch's rows, [B]; a part of a batch has those of its rows in the whole.
+    """
+
+    def __init__(self, seed: int, rows: Tensor):
+        self.rows = rows.long()
+        self._key = _mix(_mix(torch.tensor([seed], device=rows.device)) + GOLDEN * self.rows)
+        self._common = _mix(_mix(torch.tensor([seed], device=rows.device)) ^ COMMON)
+        self._calls = torch.zeros_like(self.rows)
+        self._common_calls = torch.zeros_like(self._common)
+
+    def uniform(self, shape: tuple[int, ...], where: Tensor | None = None) -> Tensor:
+        """Numbers on [0, 1) in float64: of the shape [B, …], or with `where`, bool of that shape, only those n: [n].
+
+        With `where`, a row in which nothing is needed is as if it had not been called. The shape () is one for all rows.
+        """
+        if not shape:
+            self._common_calls = self._common_calls + 1
+            return _unit(_mix(self._common + GOLDEN * self._common_calls))[0]
+        if shape[0] != len(self.rows):
+            raise ValueError(
+                f"a generator for {len(self.rows)} rows cannot fill the shape {list(shape)}: "
+                "to draw at some positions of a batch, give them as `where`"
+            )
+        places = torch.arange(math.prod(shape[1:]), device=self.rows.device)
+        call = _mix(self._key + GOLDEN * self._calls)
+        values = _unit(_mix(call[:, None] + GOLDEN * places)).view(shape)
+        if where is None:
+            self._calls = self._calls + 1
+            return values
+        self._calls = self._calls + where.view(len(where), -1).any(1)
+        return values[where]
+
+
+Generator = torch.Generator | RowGenerator | None
+"""Where random numbers come from; None is torch's global generator."""
+
+
+def uniform(
+    shape: torch.Size | tuple[int, ...], device: torch.device, generator: Generator, where: Tensor | None = None
+) -> Tensor:
+    """Uniform numbers on [0, 1) in float64: of this shape, or only those at `where`, bool of this shape: [n]."""
+    if isinstance(generator, RowGenerator):
+        return generator.uniform(tuple(shape), where)
+    wanted = shape if where is None else (int(where.sum()),)
+    return torch.rand(wanted, dtype=torch.float64, device=device, generator=generator)
+
+
+def integers(high: int, shape: torch.Size | tuple[int, ...], device: torch.device, generator: Generator) -> Tensor:
+    """Uniform whole numbers 0…high − 1: long of this shape."""
+    if isinstance(generator, RowGenerator):
+        return (generator.uniform(tuple(shape)) * high).long()
+    return torch.randint(high, shape, generator=generator, device=device)
+
+
+def normal(shape: torch.Size | tuple[int, ...], device: torch.device, generator: Generator, dtype: torch.dtype) -> Tensor:
+    """Standard normal numbers of this shape."""
+    if isinstance(generator, RowGenerator):  # by the inverse of the cumulative distribution, never at 0 itself
+        return torch.special.ndtri(generator.uniform(tuple(shape)) + RESOLUTION / 2).to(dtype)
+    return torch.randn(shape, generator=generator, device=device, dtype=dtype)
+
+
+def _mix(z: Tensor) -> Tensor:
+    """SplitMix64's finaliser (Steele, Lea and Flood 2014): a bijection of 64 bits in which each bit depends on all."""
+    z = (z ^ _shift(z, 30)) * (0xBF58476D1CE4E5B9 - 2**64)
+    z = (z ^ _shift(z, 27)) * (0x94D049BB133111EB - 2**64)
+    return z ^ _shift(z, 31)
+
+
+def _shift(z: Tensor, bits: int) -> Tensor:
+    """z >> bits of unsigned numbers, which torch keeps as signed ones."""
+    return (z >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _unit(z: Tensor) -> Tensor:
+    """The upper 53 bits as a number on [0, 1)."""
+    return _shift(z, 11).double() * RESOLUTION
