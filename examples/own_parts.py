@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import unnoise
-from unnoise.categorical import draw
+from unnoise.rng import draw
 from unnoise.sampler.base import SteppedSampler
 from unnoise.sampler.masked import MaskedSampler
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 import unnoise
-from unnoise.categorical import draw, poisson
-from unnoise.rng import RowGenerator, integers, normal
+from unnoise.rng import RowGenerator, draw, integers, normal, poisson
 from unnoise.sampler_table import named_sampler
 
 CPU = torch.device("cpu")

@@ -12,11 +12,11 @@ PACKAGE = Path(__file__).parents[1] / "src" / "unnoise"
 
 # Each room may import from those before it, and from no other.
 ROOMS = (
-    *("files", "keywords", "registry", "rng", "categorical", "schedule"),
+    *("files", "keywords", "registry", "rng", "schedule"),
     *("prediction", "process", "denoiser", "network", "objective", "sampler", "families", "method_table", "sampler_table"),
     *("data", "checkpoint", "spelling", "model", "training", "evaluation", "display", "studio", "cli", "__main__"),
 )
-MATHEMATICS = ("schedule", "prediction", "process", "denoiser", "objective", "sampler", "families", "categorical", "rng")
+MATHEMATICS = ("schedule", "prediction", "process", "denoiser", "objective", "sampler", "families", "rng")
 
 
 def room_of(path: Path) -> str:

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from unnoise.categorical import draw
 from unnoise.denoiser import Denoiser, SamplingDenoiser
 from unnoise.network.base import Cache
 from unnoise.network.parameterization import Parameterization
@@ -18,7 +17,7 @@ from unnoise.objective.base import Objective
 from unnoise.prediction import MeanPrediction, Prediction
 from unnoise.process.base import gather
 from unnoise.process.state import StateSpace
-from unnoise.rng import Generator
+from unnoise.rng import Generator, draw
 from unnoise.sampler.base import Frame, Sampler
 
 

@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from unnoise.categorical import draw
 from unnoise.denoiser import Denoiser, SamplingDenoiser
 from unnoise.objective.base import Objective, stratified
 from unnoise.prediction import MeanPrediction, Prediction
 from unnoise.process.base import gather
 from unnoise.process.state import StateSpace
-from unnoise.rng import Generator, normal, uniform
+from unnoise.rng import Generator, draw, normal, uniform
 from unnoise.sampler.base import Frame, SteppedSampler
 
 

@@ -14,13 +14,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from unnoise.categorical import draw
 from unnoise.denoiser import Denoiser, SamplingDenoiser
 from unnoise.objective.base import Objective, stratified
 from unnoise.prediction import MeanPrediction, Prediction
 from unnoise.process.base import gather
 from unnoise.process.state import LATEST, StateSpace
-from unnoise.rng import Generator, normal, uniform
+from unnoise.rng import Generator, draw, normal, uniform
 from unnoise.sampler.base import Frame, SteppedSampler
 
 

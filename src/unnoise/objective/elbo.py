@@ -36,6 +36,9 @@ class Elbo(Denoising):
         if network_free and not isinstance(process, Masked):
             raise ValueError(f"network_free needs a Masked process, found {type(process).__name__}")
         self.network_free = network_free
+        with torch.no_grad():
+            at_start = process.schedule.noise(torch.full((1,), start, dtype=torch.float64, device=process.device))
+        self.leaves_noise = bool((at_start > 0).any())  # at `start`, so that the text must still be reconstructed from it
 
     def term(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         if self.steps is None:
@@ -47,7 +50,7 @@ class Elbo(Denoising):
 
     def boundary(self, denoiser: Denoiser, x: Tensor, generator: torch.Generator | None) -> Tensor:
         nats = self.noise_boundary(denoiser, x, generator)
-        if not self.leaves_noise(x.device):
+        if not self.leaves_noise:
             return nats
         start = self.start_times(x)
         x_start = x if self.network_free else self.process.noised(x, None, start[:, None].expand(x.shape), generator)
@@ -66,11 +69,6 @@ class Elbo(Denoising):
         if float(torch.rand((), dtype=torch.float64, device=x.device, generator=generator)) >= share:
             return nats
         return nats + residual * self.masked_reconstruction(denoiser, x) / share
-
-    def leaves_noise(self, device: torch.device) -> bool:
-        """Whether there is noise at `start`, so that the text must still be reconstructed from it."""
-        start = torch.full((1,), self.start, dtype=torch.float64, device=device)
-        return bool((self.process.schedule.noise(start) > 0).any())
 
     def start_times(self, x: Tensor) -> Tensor:
         """`start` for each sequence: [B] float64."""

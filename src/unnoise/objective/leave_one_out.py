@@ -45,7 +45,7 @@ class LeaveOneOut(Objective):
         if not isinstance(objective, Elbo):
             return nats
         boundary = objective.noise_boundary(denoiser, x, generator)
-        if objective.leaves_noise(x.device):
+        if objective.leaves_noise:
             start = objective.start_times(x)
             if objective.network_free:  # an expectation already, which nothing is drawn for
                 boundary = boundary + objective.data_boundary(denoiser, x, x, start)

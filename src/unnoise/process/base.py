@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from unnoise.categorical import draw
 from unnoise.prediction import TokenPrediction
 from unnoise.process.state import LATEST, StateSpace, position_times
-from unnoise.rng import Generator
+from unnoise.rng import Generator, draw
 from unnoise.schedule import Schedule
 
 FORGOTTEN = 1e-9  # a mode of the noise that has decayed this far cannot be recovered from ratios, and is left out

@@ -5,9 +5,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from unnoise.categorical import draw
 from unnoise.denoiser import SamplingDenoiser
-from unnoise.rng import Generator
+from unnoise.rng import Generator, draw
 from unnoise.sampler.base import GridSampler
 
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unnoise.categorical import draw
 from unnoise.denoiser import SamplingDenoiser
-from unnoise.rng import Generator, uniform
+from unnoise.rng import Generator, draw, uniform
 from unnoise.sampler.base import Frame
 from unnoise.sampler.masked import MaskedSampler
 

@@ -6,12 +6,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from unnoise.categorical import draw
 from unnoise.denoiser import SamplingDenoiser
 from unnoise.prediction import MeanPrediction, Prediction
 from unnoise.process.masked import Masked
 from unnoise.process.state import StateSpace
-from unnoise.rng import Generator
+from unnoise.rng import Generator, draw
 from unnoise.sampler.base import Sampler
 
 Certainty = Literal["max", "margin", "entropy"]

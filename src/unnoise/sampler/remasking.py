@@ -5,10 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unnoise.categorical import draw
 from unnoise.denoiser import SamplingDenoiser
 from unnoise.process.masked import Masked
-from unnoise.rng import Generator, uniform
+from unnoise.rng import Generator, draw, uniform
 from unnoise.sampler.base import GridSampler
 from unnoise.sampler.masked import MaskedSampler
 

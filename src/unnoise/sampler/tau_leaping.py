@@ -6,12 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unnoise.categorical import draw
 from unnoise.denoiser import SamplingDenoiser
 from unnoise.prediction import TokenPrediction
 from unnoise.process.base import Process, without_own
 from unnoise.process.state import LATEST
-from unnoise.rng import Generator
+from unnoise.rng import Generator, draw
 from unnoise.sampler.base import GridSampler
 
 SIGNAL = 1e-5  # leaping begins at α⁻¹(1e-5): at t = 1 the ratios are 0 and the rates infinite

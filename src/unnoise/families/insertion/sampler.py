@@ -8,14 +8,13 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from unnoise.categorical import draw, poisson
 from unnoise.denoiser import SamplingDenoiser
 from unnoise.families.insertion.denoiser import InsertionPrediction, predict_insertion
 from unnoise.families.insertion.process import Insertion
 from unnoise.prediction import MeanPrediction, Prediction
 from unnoise.process.base import gather
 from unnoise.process.state import OPEN, PAD, StateSpace
-from unnoise.rng import Generator, uniform
+from unnoise.rng import Generator, draw, poisson, uniform
 from unnoise.sampler.base import Frame, SteppedSampler
 from unnoise.sampler.masked import surest
 

@@ -3,7 +3,7 @@
 import torch
 
 from unnoise import Ancestral, Masked, MeanPrediction, sample
-from unnoise.categorical import draw
+from unnoise.rng import draw
 from unnoise.schedule import Linear
 
 VOCAB, TAIL = 50_000, 10_000
