@@ -4,7 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: test demo lint bench clean
+.PHONY: install test demo lint docs bench clean
+
+install: $(READY)
 
 test: $(READY) lint
 	$(BIN)/python -m pytest -n 2
@@ -16,6 +18,10 @@ lint: $(READY)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/basedpyright
+
+# the site, into site/; a warning is a mistake
+docs: $(READY)
+	$(BIN)/mkdocs build --strict --quiet
 
 # those that need no data; the others say at their top what they are given
 bench: $(READY)
@@ -29,4 +35,4 @@ $(READY): requirements.lock pyproject.toml
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) dist runs
+	rm -rf $(VENV) dist runs site

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rapidfuzz.distance import OSA, Levenshtein
-
-from unnoise.spelling.words import Words, sound
+from unnoise.spelling.distance import edit_distance, edit_operations, sound, swaps
+from unnoise.spelling.words import Words
 
 VOWELS = frozenset("aeiouy")
 ENDINGS = frozenset(("s", "es", "d", "ed", "ing", "e", "ly"))
@@ -73,7 +72,7 @@ def evidence(words: Words, standing: str, meant: str, name: bool = False, openin
         | edits(standing, meant)
         | {
             "first": float(standing[0] != meant[0]),
-            "sound": float(OSA.distance(sound(standing), sound(meant))),
+            "sound": float(edit_distance(sound(standing), sound(meant))),
             "ending": float(longer.startswith(shorter) and longer[len(shorter) :] in ENDINGS),
         }
     )
@@ -81,12 +80,12 @@ def evidence(words: Words, standing: str, meant: str, name: bool = False, openin
 
 def edits(standing: str, meant: str) -> dict[str, float]:
     """The edits from one word to another by their kind."""
-    swaps = Levenshtein.distance(standing, meant) - OSA.distance(standing, meant)  # a swap is two edits otherwise
-    kinds = {"vowel": 0.0, "consonant": 0.0, "double": 0.0, "swap": float(swaps)}
-    if swaps:
-        kinds["consonant"] = float(OSA.distance(standing, meant) - swaps)
+    swapped = swaps(standing, meant)
+    kinds = {"vowel": 0.0, "consonant": 0.0, "double": 0.0, "swap": float(swapped)}
+    if swapped:
+        kinds["consonant"] = float(edit_distance(standing, meant) - swapped)
         return kinds
-    for edit in Levenshtein.editops(meant, standing):
+    for edit in edit_operations(meant, standing):
         if edit.tag == "replace":
             kinds["vowel" if {meant[edit.src_pos], standing[edit.dest_pos]} <= VOWELS else "consonant"] += 1
             continue

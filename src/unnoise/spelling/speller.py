@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
-from rapidfuzz.distance import OSA
 from torch import Tensor
 
 from unnoise.denoiser import predict_clean
 from unnoise.process import Masked, Uniform
 from unnoise.spelling.channel import Channel, evidence
+from unnoise.spelling.distance import check_installed, edit_distance
 from unnoise.spelling.words import WORD, Words
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class Speller:
             raise ValueError(
                 f"spell checking needs a model of masked or uniform noise such as mdlm or udlm, found {model.method.name}"
             )
+        check_installed()
         self.model, self.words, self.channel = model, words, channel or Channel()
 
     def correct(self, text: str, strength: float = 0.5, keep: Collection[str] = ()) -> Correction:
@@ -134,7 +135,7 @@ class Speller:
         known = self.words.counts.get(word, 0)
         reach = 1 if known > RARE or len(word) < 3 else 2
         yield from self.words.near(word, reach)
-        yield from (other for other in self.words.alike(word) if OSA.distance(word, other) <= reach + 1)
+        yield from (other for other in self.words.alike(word) if edit_distance(word, other) <= reach + 1)
         if not known:
             for cut in range(1, len(word)):
                 left, right = word[:cut], word[cut:]

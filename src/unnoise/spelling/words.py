@@ -5,10 +5,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 
 from unnoise.files import write_atomically
+from unnoise.spelling.distance import sound, within
 
 WORD = re.compile(r"(?<!\w)[A-Za-z]+(?:'[A-Za-z]+)*(?!\w)")
 FILE = "words.txt.gz"
@@ -56,11 +57,7 @@ class Words:
 
     def near(self, word: str, distance: int) -> dict[str, int]:
         """Other words within so many edits (a letter more, less or other, two neighbours swapped), and how many these are."""
-        from rapidfuzz import process as search
-        from rapidfuzz.distance import OSA
-
-        found = search.extract(word, self._list, scorer=OSA.distance, score_cutoff=distance, limit=None)
-        return {other: int(edits) for other, edits, _ in found if other != word}
+        return {other: edits for other, edits in within(word, self._list, distance).items() if other != word}
 
     def alike(self, word: str) -> list[str]:
         """Other words that sound the same."""
@@ -72,11 +69,3 @@ class Words:
         for word in self.counts:
             by_sound.setdefault(sound(word), []).append(word)
         return by_sound
-
-
-@cache
-def sound(word: str) -> str:
-    """How a word sounds in English, roughly: its Metaphone."""
-    from jellyfish import metaphone
-
-    return metaphone(word)

@@ -1,0 +1,53 @@
+"""How far two words are apart in letters and in sound (rapidfuzz and jellyfish, the extra `spelling`)."""
+
+import importlib.util
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rapidfuzz.distance import Editops
+
+
+def check_installed() -> None:
+    """ValueError, with what to do, unless the libraries are there."""
+    if any(importlib.util.find_spec(name) is None for name in ("rapidfuzz", "jellyfish")):
+        raise ValueError("spell checking needs rapidfuzz and jellyfish: pip install 'unnoise[spelling]'")
+
+
+def edit_distance(one: str, other: str) -> int:
+    """The edits between two words: a letter more, less or other, two neighbours swapped (optimal string alignment)."""
+    from rapidfuzz.distance import OSA
+
+    return OSA.distance(one, other)
+
+
+def swaps(one: str, other: str) -> int:
+    """How many of these edits are swaps: each would be two edits otherwise (Levenshtein)."""
+    from rapidfuzz.distance import Levenshtein
+
+    return Levenshtein.distance(one, other) - edit_distance(one, other)
+
+
+def edit_operations(one: str, other: str) -> "Editops":
+    """The edits without swaps, one by one."""
+    from rapidfuzz.distance import Levenshtein
+
+    return Levenshtein.editops(one, other)
+
+
+def within(word: str, words: Sequence[str], distance: int) -> dict[str, int]:
+    """Those of many words that are at most so many edits away, and how many each is."""
+    from rapidfuzz import process as search
+    from rapidfuzz.distance import OSA
+
+    found = search.extract(word, words, scorer=OSA.distance, score_cutoff=distance, limit=None)
+    return {other: int(edits) for other, edits, _ in found}
+
+
+@cache
+def sound(word: str) -> str:
+    """How a word sounds in English, roughly: its Metaphone."""
+    from jellyfish import metaphone
+
+    return metaphone(word)
