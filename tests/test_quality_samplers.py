@@ -17,6 +17,7 @@ from unnoise import (
     MeanPrediction,
     PerToken,
     PredictorCorrector,
+    Process,
     Remasking,
     Sampler,
     Uniform,
@@ -24,6 +25,7 @@ from unnoise import (
     sample_frames,
 )
 from unnoise.sampler.masked import certainty, entropy, surest
+from unnoise.sampler.psi import Psi
 
 TOY = Toy(4, 3, seed=1)
 DRAWS = 20_000
@@ -230,6 +232,54 @@ def test_a_corrector_by_name_takes_no_more_calls_than_steps() -> None:
         assert isinstance(made, PredictorCorrector) and steps - 1 <= 2 * made.steps - 1 <= steps
 
 
+def psi_law(toy: Toy, made: Process, sampler: Psi, denoiser) -> torch.Tensor:
+    """The exact law of what the Ψ sampler returns: the two parts of each step, written out."""
+    start = made.stationary()[texts(made.states, toy.length)].prod(-1)
+    times = sampler.times()
+
+    def kernel(t: float, s: float | None):
+        def probs(x: torch.Tensor) -> torch.Tensor:
+            at = torch.full(x.shape, min(t, 1 - 1e-6))
+            prediction = denoiser(x, at[:, 0])
+            clean = prediction.clean(made, x, at).exp()
+            if s is None:
+                whole = torch.nn.functional.pad(clean, (0, made.states - toy.vocab))
+                return torch.where(made.active(x)[..., None], whole, torch.nn.functional.one_hot(x, made.states).double())
+            earlier = torch.full(x.shape, s)
+            renoised = (clean[..., None] * made.transition(None, earlier)[..., : toy.vocab, :]).sum(-2)
+            return sampler.kappa * prediction.reverse(made, x, earlier, at).exp() + (1 - sampler.kappa) * renoised
+
+        return probs
+
+    law = sampler_law(toy, made, start, [kernel(t, s) for t, s in zip(times, [*times[1:], None], strict=True)])
+    return law[toy.index(toy.x, made.states)]
+
+
+@pytest.mark.parametrize(("process", "kind"), [("masked", "mean"), ("uniform", "mean"), ("uniform plug-in", "leave-one-out")])
+def test_psi_keeps_every_marginal_and_comes_to_the_data(process: str, kind: str) -> None:
+    single, pair = Toy(3, 1, seed=1), Toy(3, 2, seed=0)
+    with torch.no_grad():
+        for kappa in (0.0, 0.5, 1.0):  # one position: at any κ, in any number of steps
+            made = build(process, "linear", 3)
+            assert total_variation(psi_law(single, made, Psi(5, kappa=kappa), Exact(single, made, kind)), single.p) < 1e-4
+        made = build(process, "linear", 3)
+        exact = Exact(pair, made, kind)
+        far = [total_variation(psi_law(pair, made, Psi(n, kappa=1 - 1 / n), exact), pair.p) for n in (8, 32, 128)]
+    assert far[0] > far[1] > far[2] and far[2] < 0.01
+
+
+@pytest.mark.parametrize(("process", "kind"), [("masked", "mean"), ("uniform", "mean"), ("uniform plug-in", "mean")])
+def test_psi_draws_what_its_steps_say(process: str, kind: str) -> None:
+    toy = Toy(3, 2, seed=0)
+    made = build(process, "linear", 3)
+    denoiser = Random(toy, made, kind, scale=0.7)
+    sampler = Psi(4, kappa=0.6)
+    with torch.no_grad():
+        law = psi_law(toy, made, sampler, denoiser)
+    drawn = sample(made, denoiser, batch=DRAWS, length=2, sampler=sampler, seed=3)
+    assert chi_square(torch.bincount(toy.index(drawn), minlength=9), law) > 1e-4
+
+
 def test_remasking_draws_what_its_steps_say() -> None:
     toy = Toy(3, 2, seed=0)
     made = Masked(3, Cosine())
@@ -256,6 +306,7 @@ def test_remasking_keeps_the_share_of_masks_and_takes_tokens_back() -> None:
         (lambda: Confidence(3, "x"), 'by must be "max", "margin" or "entropy"'),
         (lambda: EntropyBounded(3, budget=-1.0), "budget must be ≥ 0 nats"),
         (lambda: PredictorCorrector(3, corrections=-1), "corrections must be a whole number ≥ 0"),
+        (lambda: Psi(3, kappa=1.5), r"kappa must lie in \[0, 1\]"),
         (lambda: Remasking(3, rate=1.5), r"rate must lie in \[0, 1\]"),
         *(
             (

@@ -25,6 +25,7 @@ from unnoise.sampler import (
     Sampler,
     TweedieLeaping,
 )
+from unnoise.sampler.psi import Psi
 
 _SAMPLERS = {
     "ancestral": Ancestral,
@@ -32,6 +33,7 @@ _SAMPLERS = {
     "confidence": Confidence,
     "entropy-bounded": EntropyBounded,
     "remasking": Remasking,
+    "psi": Psi,
     "predictor-corrector": PredictorCorrector,
     "tweedie": TweedieLeaping,
     "euler": EulerLeaping,

@@ -1,0 +1,54 @@
+"""Ψ sampling: part of each step forgets the state and noises the predicted text again, so that mistakes can be mended."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from unnoise.denoiser import SamplingDenoiser
+from unnoise.rng import Generator, draw
+from unnoise.sampler.base import GridSampler
+
+
+@dataclass(frozen=True)
+class Psi(GridSampler):
+    """From t to s draw from κ·p(x_s | x_t) + (1 − κ)·Σ_{x_0} p(x_0 | x_t) q(x_s | x_0), at every position (arXiv:2602.21185).
+
+    Given x_0 both parts have the marginal q(x_s | x_0), so an exact model keeps each position's marginal at every κ, and its
+    whole distribution as steps grow and κ goes to 1 with them. Masked, uniform and Markov noise; κ = 1 is ancestral sampling.
+
+    kappa: the share of the reverse step, 0 to 1.
+    """
+
+    kappa: float = 0.98
+    mean_only: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.kappa <= 1:
+            raise ValueError(f"kappa must lie in [0, 1], found {self.kappa}")
+
+    @property
+    def keeps_distribution(self) -> bool:
+        return self.kappa == 1
+
+    @property
+    def distribution(self) -> str:
+        return "keeps the model's distribution as steps grow and kappa goes to 1 with them"
+
+    def step(
+        self, denoiser: SamplingDenoiser, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: Generator
+    ) -> Tensor:
+        process = denoiser.process
+        where = free if s is not None else process.active(x) & free
+        if not where.any():
+            return x
+        prediction = denoiser.predict(x, t, where)
+        x_t, at = x[where], t[:, None].expand(x.shape)[where]
+        clean = prediction.clean(process, x_t, at).double().exp()
+        if s is None:
+            return x.masked_scatter(where, draw(clean, generator, where))
+        earlier = s[:, None].expand(x.shape)[where]
+        reverse = prediction.reverse(process, x_t, earlier, at).double().exp()
+        probs = self.kappa * reverse + (1 - self.kappa) * process.push(clean, earlier)
+        return x.masked_scatter(where, draw(probs, generator, where))
