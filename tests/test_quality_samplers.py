@@ -291,9 +291,10 @@ def test_remasking_draws_what_its_steps_say() -> None:
     assert chi_square(torch.bincount(toy.index(drawn), minlength=9), law) > 1e-4
 
 
-def test_remasking_keeps_the_share_of_masks_and_takes_tokens_back() -> None:
+@pytest.mark.parametrize("sampler", [Remasking(10, rate=0.2), Psi(10, kappa=0.5)])
+def test_the_share_of_masks_is_kept_and_tokens_are_taken_back(sampler: Sampler) -> None:
     made = Masked(4, Linear())
-    frames = list(sample_frames(made, Exact(TOY, made, "mean"), batch=4000, length=3, sampler=Remasking(10, rate=0.2), seed=0))
+    frames = list(sample_frames(made, Exact(TOY, made, "mean"), batch=4000, length=3, sampler=sampler, seed=0))
     for frame in frames[1:-1]:
         assert float((frame.x == 4).double().mean()) == pytest.approx(frame.t, abs=0.02)
     back = [((a.x != 4) & (b.x == 4)).any() for a, b in itertools.pairwise(frames)]
