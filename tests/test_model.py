@@ -114,6 +114,18 @@ def test_saving_and_loading_changes_nothing(name: str, tmp_path: Path) -> None:
     assert again.score("abc", samples=4) == model.score("abc", samples=4)
 
 
+def test_a_header_of_any_length_is_no_pickle(tmp_path: Path) -> None:
+    """A safetensors file begins with the length of its header, whose first byte may be that of a pickle."""
+    nano().save(tmp_path)
+    weights = (tmp_path / "model.safetensors").read_bytes()
+    size = int.from_bytes(weights[:8], "little")
+    padded = size + (0x80 - size) % 256
+    header = weights[8 : 8 + size].ljust(padded)
+    (tmp_path / "model.safetensors").write_bytes(padded.to_bytes(8, "little") + header + weights[8 + size :])
+    assert (tmp_path / "model.safetensors").read_bytes()[0] == 0x80
+    assert unnoise.load(tmp_path).generate(steps=2) == nano().generate(steps=2)
+
+
 def test_bits_are_counted_by_the_character_not_by_the_token() -> None:
     """A network that knows nothing needs log₂ 27 bits a token: at 2.5 characters a token, log₂ 27 / 2.5 a character."""
     model = Model.build("ar", Text8(), length=8, width=16, depth=1, heads=2)

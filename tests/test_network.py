@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from unnoise import Linear, Masked
 from unnoise.network.base import Cache
 from unnoise.network.transformer import SIZES, Transformer, TransformerConfig
 from unnoise.training.optimizer import Muon, orthogonal, split
@@ -99,3 +100,78 @@ def test_the_adam_part_is_adam() -> None:
             (weight**2).sum().backward()
             optimizer.step()
     assert torch.allclose(mine, theirs, atol=1e-5)
+
+
+SMALL = {"inputs": 9, "outputs": 8, "length": 12, "width": 16, "taps": 5}
+
+
+def block_mask(length: int, block: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Who sees whom in x_t ⊕ x_0 of block diffusion, and the place of each entry: [2L, 2L], [2L]."""
+    place = torch.arange(length).repeat(2)
+    number, noisy = place // block, torch.arange(2 * length) < length
+    q, k = number[:, None], number[None, :]
+    both_noisy, both_clean = noisy[:, None] & noisy[None, :], ~noisy[:, None] & ~noisy[None, :]
+    mask = (both_noisy & (q == k)) | (noisy[:, None] & ~noisy[None, :] & (k < q)) | (both_clean & (k <= q))
+    return mask, place
+
+
+@pytest.mark.parametrize("time", [False, True])
+@torch.no_grad()
+def test_with_an_attention_mask_nothing_else_is_seen_not_even_by_the_convolution(time: bool) -> None:
+    made = network(**SMALL, time=time)
+    mask, place = block_mask(12, 4)
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randint(9, (1, 24), generator=generator)
+    t = torch.rand(1, 24, generator=generator) if time else None
+    out = made(x, t, attention_mask=mask, positions=place)
+    for key in range(24):
+        changed = x.clone()
+        changed[0, key] = (x[0, key] + 1) % 9
+        moved = (made(changed, t, attention_mask=mask, positions=place) != out).any(-1)[0]
+        reach = mask.double()
+        for _ in range(4):  # through two layers of convolution and attention
+            reach = ((reach @ mask.double()) > 0).double()
+        assert not (moved & (reach[:, key] == 0)).any()
+        assert moved[key] and (moved & (torch.arange(24) != key)).any() == bool(mask[:, key].sum() > 1)
+
+
+@torch.no_grad()
+def test_a_full_mask_is_no_mask() -> None:
+    made = network(**SMALL)
+    x = torch.randint(9, (2, 12), generator=torch.Generator().manual_seed(1))
+    assert torch.allclose(made(x), made(x, attention_mask=torch.ones(12, 12, dtype=torch.bool)), atol=1e-5)
+    # a causal network's taps lie behind a position, so that it equals the other only with a convolution of one tap
+    one, other = network(**SMALL | {"taps": 1}), network(**SMALL | {"taps": 1}, causal=True)
+    lower = torch.ones(12, 12, dtype=torch.bool).tril()
+    assert torch.allclose(one(x, attention_mask=lower), other(x), atol=1e-5)
+
+
+@torch.no_grad()
+def test_each_position_may_have_its_own_time() -> None:
+    made = network(**SMALL, time=True)
+    x = torch.randint(9, (2, 12), generator=torch.Generator().manual_seed(1))
+    t = torch.tensor([0.2, 0.9])
+    assert torch.allclose(made(x, t), made(x, t[:, None].expand(2, 12)), atol=1e-6)
+    mixed = t[:, None].expand(2, 12).clone()
+    mixed[:, 3] = 0.5
+    assert not torch.allclose(made(x, t)[:, 3], made(x, mixed)[:, 3], atol=1e-4)
+
+
+@torch.no_grad()
+def test_a_cache_that_is_only_read_stays_as_it_is() -> None:
+    made = network(**SMALL, causal=True)
+    x = torch.randint(8, (2, 12), generator=torch.Generator().manual_seed(1))
+    cache = Cache()
+    made(x[:, :5], cache=cache)
+    cache.store = False
+    peeked = made(x[:, 5:8], cache=cache)
+    assert cache.length == 5 and torch.equal(peeked, made(x[:, 5:8], cache=cache))
+    assert torch.allclose(peeked, made(x[:, :8])[:, 5:], atol=1e-5)
+
+
+def test_times_of_positions_in_a_process() -> None:
+    process = Masked(5, Linear())
+    x = torch.zeros(200, 3, dtype=torch.long)
+    t = torch.tensor([0.0, 0.5, 1.0]).expand(200, 3)
+    masked = (process.corrupt(x, t, torch.Generator().manual_seed(0)) == 5).double().mean(0)
+    assert masked[0] == 0 and masked[2] == 1 and 0.4 < masked[1] < 0.6

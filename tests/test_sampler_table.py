@@ -1,0 +1,56 @@
+"""Samplers by name with their fields: parsed, described, and served to the models that they fit."""
+
+import pytest
+
+import unnoise
+from unnoise.sampler import Confidence, Metropolis, Remasking, TweedieLeaping
+from unnoise.sampler_table import field_help, named_sampler, sampler_fields, sampler_name, sampler_names
+
+
+def test_a_name_with_fields() -> None:
+    assert named_sampler("remasking:rate=0.05,grid=cosine,steps=7") == Remasking(7, rate=0.05, grid="cosine")
+    assert named_sampler("margin") == Confidence(by="margin") and sampler_name(Confidence(by="margin")) == "margin"
+    assert named_sampler("confidence:by=entropy") == named_sampler("entropy")
+    made = named_sampler("metropolis:level=0.1")
+    assert isinstance(made, Metropolis) and made.level == 0.1 and isinstance(made.before, TweedieLeaping)
+    assert named_sampler("entropy-bounded:budget=none") == named_sampler("entropy-bounded")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("remaskin", "unknown sampler 'remaskin': did you mean 'remasking'"),
+        ("remasking:rate", "set as remasking:field=value, found 'rate'"),
+        ("remasking:rat=1", "has no field 'rat'; did you mean 'rate'"),
+        ("remasking:rate=much", "rate must be a number, found 'much'"),
+        ("ancestral:steps=2.5", "steps must be a whole number"),
+        ("gaussian:deterministic=perhaps", "deterministic must be true or false"),
+        ("ancestral:grid=cubic", 'grid must be "uniform" or "cosine"'),
+        ("metropolis:before=nothing", "before must be a sampler, found 'nothing'"),
+    ],
+)
+def test_mistakes(name: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        named_sampler(name)
+
+
+@pytest.mark.parametrize("name", sampler_names())
+def test_every_field_has_help(name: str) -> None:
+    sampler = type(named_sampler(name))
+    assert all(field.help for field in sampler_fields(sampler, common=True)), sampler
+    assert "steps" not in field_help(sampler) or "call" in field_help(sampler)["steps"]
+
+
+def test_a_sampler_says_whom_it_serves() -> None:
+    served = {
+        "ar": {"left-to-right"},
+        "gaussian": {"gaussian", "ddim"},
+        "bfn": {"flow"},
+        "flexmdm": {"insertion", "insertion-confidence"},
+        "sedd-absorb": {"tweedie", "euler", "predictor-corrector", "metropolis"},
+    }
+    for method, names in served.items():
+        assert set(unnoise.Model.build(method, length=4, size="nano").samplers) == names
+    assert {"remasking", "first-hitting", "psi"} <= set(unnoise.Model.build("mdlm", length=4, size="nano").samplers)
+    genmd4 = set(unnoise.Model.build("genmd4", length=4, size="nano").samplers)
+    assert "ancestral" in genmd4 and "first-hitting" not in genmd4
