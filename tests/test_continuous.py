@@ -10,6 +10,7 @@ from torch import Tensor
 
 from toy import chi_square, quadrature
 from unnoise import BayesianFlow, FlowElbo, FlowSampler, Gaussian, GaussianElbo, GaussianSampler, MeanPrediction, sample
+from unnoise.families.gaussian import NoiseShape
 from unnoise.process.base import gather
 
 P = torch.tensor([0.55, 0.3, 0.15], dtype=torch.float64)
@@ -96,6 +97,42 @@ def test_the_exact_gaussian_bound_is_the_entropy_and_what_noise_remembers(learne
         assert sum(gaussian_bound(process, ExactGaussian(process, error), GaussianElbo(process))) > bound + 1e-4
     free = sum(gaussian_bound(process, ExactGaussian(process), GaussianElbo(process, network_free=True)))
     assert bound <= free < bound + 0.05
+
+
+def test_the_learned_shape_rises_from_zero_to_one() -> None:
+    shape = NoiseShape().double()
+    with torch.no_grad():
+        for weight in shape.parameters():
+            weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)))
+        t = torch.linspace(0, 1, 101)
+        g, slope = shape(t)
+        assert float(g[0]) == 0 and float(g[-1]) == pytest.approx(1) and bool((slope > 0).all())
+        assert torch.allclose(slope[1:-1], (shape(t + 1e-6)[0] - shape(t - 1e-6)[0])[1:-1] / 2e-6, atol=1e-6)
+
+
+def test_the_shape_does_not_change_the_bound_and_learns_to_vary_less() -> None:
+    process = gaussian(learned=True)
+    assert process.shape is not None
+    denoiser, elbo = ExactGaussian(process), GaussianElbo(process)
+    x = torch.multinomial(P, 2000, replacement=True, generator=torch.Generator().manual_seed(0))[:, None]
+
+    @torch.no_grad()
+    def figures() -> tuple[float, float]:
+        """The bound, and E L² of its diffusion term, by quadrature."""
+        squares = sum(
+            float(w) * over_noise(process, float(t), lambda x, z, at: elbo.diffusion(denoiser, x, z, at).square())
+            for t, w in zip(*quadrature(60, power=1.0), strict=True)
+        )
+        return sum(gaussian_bound(process, denoiser, elbo)), squares
+
+    bound, squares = figures()
+    optimizer = torch.optim.Adam(process.shape.parameters(), 0.05)
+    for step in range(200):
+        optimizer.zero_grad()
+        elbo(denoiser, x, torch.Generator().manual_seed(step)).mean().backward()
+        optimizer.step()
+    after, less = figures()
+    assert after == pytest.approx(bound, abs=1e-3) and less < 0.97 * squares
 
 
 @torch.no_grad()

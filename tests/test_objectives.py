@@ -29,14 +29,22 @@ def at(objective: Denoising, process: Process, denoiser, t: float) -> float:
     return float(expected(TOY, process, t, lambda x, x_t, at: objective.at(denoiser, x, x_t, at)).detach())
 
 
-def test_the_hybrid_is_the_bound_plus_cross_entropy() -> None:
-    for process in (Masked(3, Linear()), Uniform(3, Linear())):
+def test_the_hybrid_is_a_step_plus_the_cross_entropy_of_the_raw_mean_everywhere() -> None:
+    """T·KL + λT·CE on the scale of the bound, as D3PM's own code has it; at unmasked positions too."""
+    for process in (Masked(3, Linear()), Uniform(3, Linear()), Uniform(3, Linear(), reverse="plug-in")):
         denoiser = Random(TOY, process)
-        for steps in (None, 10):
-            weight = 1 if steps is None else 1 / steps
-            both = at(Hybrid(process, steps, weight=0.1), process, denoiser, 0.4)
-            bound, cross = at(Elbo(process, steps), process, denoiser, 0.4), at(CrossEntropy(process), process, denoiser, 0.4)
-            assert abs(both - bound - 0.1 * weight * cross) < 1e-12
+        x = TOY.x
+        for x_t in (process.corrupt(x, torch.full((len(x),), 0.4), torch.Generator().manual_seed(1)), x):
+            t = torch.full((len(x),), 0.4)
+            raw = denoiser(x_t, t).log_probs.gather(-1, x[..., None])[..., 0]
+            for steps in (None, 10):
+                both = Hybrid(process, steps, weight=0.1).at(denoiser, x, x_t, t)
+                assert torch.allclose(both, Elbo(process, steps).at(denoiser, x, x_t, t) - 0.1 * raw.sum(1), atol=1e-12)
+        times, weight = Hybrid(process, 10).times(50, x.device)
+        assert (weight == 10).all() and set((times * 10).round().tolist()) == set(range(1, 11))
+    with pytest.raises(ValueError, match="the hybrid loss needs a MeanPrediction"):
+        process = Uniform(3, Linear())
+        Hybrid(process, 10)(Random(TOY, process, "score"), TOY.x)
 
 
 def test_the_masked_bound_is_weighted_cross_entropy() -> None:

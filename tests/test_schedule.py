@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, strategies as st
 
 from cases import SCHEDULES, per_token
-from unnoise import CosineTable, Geometric, LogLinear, PerToken, Polynomial
+from unnoise import CosineTable, Geometric, Linear, LogLinear, Markov, PerToken, Polynomial, Table
+from unnoise.process.markov import mutual_information_schedule
 
 ALL = {**SCHEDULES, "per-token": lambda: per_token(5)}
 NAMES = sorted(ALL)
@@ -75,8 +76,8 @@ def test_the_ends() -> None:
         if name == "unfinished":
             continue
         alpha = ALL[name]().alpha(ends).reshape(2, -1)
-        start = {"geometric": torch.exp(torch.tensor(-1e-4)).item()}.get(name, 1.0)
-        stop = {"geometric": torch.exp(torch.tensor(-15.0)).item(), "log-linear": 1e-3}.get(name, 0.0)
+        start = {"geometric": torch.exp(torch.tensor(-1e-4)).item(), "offset": 0.999}.get(name, 1.0)
+        stop = {"geometric": torch.exp(torch.tensor(-15.0)).item(), "log-linear": 1e-3, "offset": 1e-3}.get(name, 0.0)
         assert torch.allclose(alpha[0], torch.tensor(start, dtype=torch.float64), atol=1e-8)
         assert torch.allclose(alpha[1], torch.tensor(stop, dtype=torch.float64), atol=1e-8)
 
@@ -115,3 +116,36 @@ def test_the_per_token_schedule_learns() -> None:
 def test_bad_schedules(make, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         make()
+
+
+def test_a_table_is_what_it_was_made_of() -> None:
+    sigmas = torch.tensor([0.0, 0.1, 0.5, 3.0])
+    schedule = Table(sigmas)
+    t = torch.linspace(0, 1, 4, dtype=torch.float64)
+    assert torch.allclose(schedule.sigma(t), sigmas.double(), atol=1e-12)
+    between = torch.linspace(0.01, 0.99, 37, dtype=torch.float64)
+    assert float(schedule.sigma(torch.tensor([0.5], dtype=torch.float64))) == pytest.approx(0.3)
+    step = 1e-7
+    slope = (schedule.alpha(between + step) - schedule.alpha(between - step)) / (2 * step)
+    assert torch.allclose(slope, schedule.alpha_prime(between), atol=1e-5)
+    assert torch.allclose(schedule.inverse(schedule.alpha(between)), between, atol=1e-9)
+    assert torch.allclose(schedule.noise(between), 1 - schedule.alpha(between), atol=1e-12)
+    for bad in ([0.0], [0.0, 0.0], [0.1, 0.2], [0.0, 2.0, 1.0]):
+        with pytest.raises(ValueError, match="rising from 0"):
+            Table(torch.tensor(bad))
+
+
+@pytest.mark.parametrize(
+    "chain", [Markov.banded(5, Linear(), width=0.8), Markov(torch.full((4, 4), 0.25) - torch.eye(4), Linear())]
+)
+def test_the_mutual_information_falls_in_a_straight_line(chain: Markov) -> None:
+    """D3PM's schedule, checked against the joint distribution of x_0 and x_t computed from the process itself."""
+    p = torch.softmax(torch.randn(chain.vocab, generator=torch.Generator().manual_seed(0), dtype=torch.float64), 0)
+    schedule = mutual_information_schedule(chain, p, steps=64)
+    process = Markov(chain.generator, schedule)
+    entropy = float(-(p * p.log()).sum())
+    for t in (0.0, 0.125, 0.5, 0.75, 0.984375):
+        joint = p[:, None] * process.transition(None, torch.tensor(t, dtype=torch.float64))
+        independent = joint.sum(1, keepdim=True) * joint.sum(0, keepdim=True)
+        information = float((torch.xlogy(joint, joint) - torch.xlogy(joint, independent)).sum())
+        assert information == pytest.approx((1 - t) * entropy, abs=1e-6 * entropy + 1e-9)

@@ -188,3 +188,22 @@ def test_killed_at_any_moment_it_ends_with_the_same_bits(tmp_path: Path) -> None
     whole, killed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed"))
     assert whole.keys() == killed.keys()
     assert all(torch.equal(whole[name], killed[name]) for name in whole)
+
+
+@pytest.mark.parametrize("name", ["multinomial:importance=true,steps=20", "mdlm:importance=true", "gaussian:learned=true"])
+def test_a_method_with_options_resumes_to_the_same_bits(name: str, tmp_path: Path) -> None:
+    """What an objective has learned of the losses is part of the state."""
+    options = TrainingOptions(steps=40, batch=16, eval_windows=4, loss="paper")
+
+    def run(folder: str) -> TrainingRun:
+        model = unnoise.Model.build(name, width=16, depth=1, heads=2, length=8)
+        return TrainingRun(model, TOKENS, options, tmp_path / folder)
+
+    run("whole").run()
+    first = run("parts")
+    first.run(stop=lambda: first.done >= 30)
+    second = run("parts")
+    assert second.resume()
+    second.run()
+    assert (tmp_path / "whole" / "model.safetensors").read_bytes() == (tmp_path / "parts" / "model.safetensors").read_bytes()
+    assert unnoise.load(tmp_path / "whole").method.name == name

@@ -37,6 +37,7 @@ from unnoise.network.parameterization import (
 )
 from unnoise.network.transformer import Transformer as Transformer
 from unnoise.objective import (
+    CampbellElbo as CampbellElbo,
     ConcreteScore as ConcreteScore,
     CrossEntropy as CrossEntropy,
     Elbo as Elbo,
@@ -51,7 +52,14 @@ from unnoise.prediction import (
     ScorePrediction as ScorePrediction,
     TokenPrediction as TokenPrediction,
 )
-from unnoise.process import Markov as Markov, Masked as Masked, Process as Process, StateSpace as StateSpace, Uniform as Uniform
+from unnoise.process import (
+    Markov as Markov,
+    Masked as Masked,
+    MaskedMarkov as MaskedMarkov,
+    Process as Process,
+    StateSpace as StateSpace,
+    Uniform as Uniform,
+)
 from unnoise.registry import register as register
 from unnoise.sampler import (
     Ancestral as Ancestral,
@@ -74,9 +82,11 @@ from unnoise.schedule import (
     Geometric as Geometric,
     Linear as Linear,
     LogLinear as LogLinear,
+    Offset as Offset,
     PerToken as PerToken,
     Polynomial as Polynomial,
     Schedule as Schedule,
+    Table as Table,
 )
 from unnoise.training.callback import Callback as Callback
 from unnoise.training.loop import Report as Report, train as train

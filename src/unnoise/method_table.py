@@ -1,22 +1,28 @@
-"""The method table: a name → how process, parameterization, objective and sampler are put together. One entry a paper."""
+"""The method table: a name → how process, parameterization, objective and sampler are put together. One entry a paper.
+
+An entry is a function; its arguments are the method's options, set in its name: "md4:offset=1e-4".
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from unnoise.families.any_order import AnyOrder
 from unnoise.families.autoregressive import Autoregressive, LeftToRight, NextTokenParameterization
-from unnoise.families.bayesian_flow import BayesianFlow, FlowElbo, FlowSampler
-from unnoise.families.gaussian import Gaussian, GaussianElbo, GaussianSampler
+from unnoise.families.bayesian_flow import BayesianFlow, FlowCrossEntropy, FlowElbo, FlowSampler
+from unnoise.families.gaussian import Gaussian, GaussianCrossEntropy, GaussianElbo, GaussianSampler
 from unnoise.families.insertion import Insertion, InsertionElbo, InsertionParameterization, InsertionSampler
+from unnoise.keywords import accepted_arguments, check_settings, parse_settings
 from unnoise.network.parameterization import MeanParameterization, Parameterization, ScoreParameterization
 from unnoise.objective import ConcreteScore, CrossEntropy, Elbo, Hybrid, LeaveOneOut, Objective
+from unnoise.objective.times import LogUniformTimes, LossAwareTimes, PowerTimes
 from unnoise.process import Masked, Process, StateSpace, Uniform
 from unnoise.registry import find, register_builtin, registered
 from unnoise.sampler import Ancestral, FirstHitting, Sampler, TweedieLeaping
-from unnoise.schedule import Cosine, CosineTable, Linear, LogLinear, PerToken
+from unnoise.schedule import Cosine, CosineTable, Linear, LogLinear, Offset, PerToken
 
 STEPS = 1000  # T of the discrete-time papers
+HYBRID = 0.01  # λ of D3PM for text
 GENMD4_START = 1e-3  # GenMD4 integrates from here and reconstructs below
 P = TypeVar("P", bound=StateSpace)
 
@@ -48,58 +54,63 @@ class Method(Generic[P]):
     fast_objective: Callable[[P], Objective] | None = None
 
 
-def _discrete(process: Process) -> Elbo:
-    return Elbo(process, steps=STEPS)
-
-
-def _hybrid(process: Process) -> Hybrid:
-    return Hybrid(process, steps=STEPS)
-
-
-def _learned(process: Process) -> LeaveOneOut:
-    return LeaveOneOut(Elbo(process, start=GENMD4_START, network_free=True))
-
-
-def _from_start(process: Process) -> Elbo:
-    return Elbo(process, start=GENMD4_START)
-
-
 def _fast(process: Process) -> CrossEntropy:
     return CrossEntropy(process, initial_max_t=0.3)
 
 
-METHODS: tuple[Method, ...] = (
-    Method(
+# ---- multinomial diffusion and D3PM: T steps -----------------------------------------------------------------------------
+
+
+def multinomial(steps: int = STEPS, importance: bool = False) -> Method:
+    """importance: draw t where the loss is large (arXiv:2102.05379, appendix)."""
+    times = LossAwareTimes if importance else PowerTimes
+    return Method(
         "multinomial",
         "Multinomial Diffusion: uniform noise in T steps, the mean plugged into the posterior",
         "Hoogeboom et al. 2021, arXiv:2102.05379",
-        lambda vocab: Uniform(vocab, CosineTable(STEPS), reverse="plug-in"),
+        lambda vocab: Uniform(vocab, CosineTable(steps), reverse="plug-in"),
         MeanParameterization,
-        _discrete,
-        _discrete,
+        lambda process: Elbo(process, steps=steps, times=times()),
+        lambda process: Elbo(process, steps=steps),
         Ancestral(),
-    ),
-    Method(
+    )
+
+
+def d3pm_uniform(steps: int = STEPS, hybrid: float = HYBRID) -> Method:
+    """hybrid: the weight λ of the cross-entropy."""
+    return Method(
         "d3pm-uniform",
-        "D3PM with uniform noise: T steps, marginal reverse, hybrid loss",
+        "D3PM with uniform noise: T steps, the mean plugged into the posterior, hybrid loss",
         "Austin et al. 2021, arXiv:2107.03006",
-        lambda vocab: Uniform(vocab, CosineTable(STEPS)),
+        lambda vocab: Uniform(vocab, CosineTable(steps), reverse="plug-in"),
         MeanParameterization,
-        _hybrid,
-        _discrete,
+        lambda process: Hybrid(process, steps=steps, weight=hybrid),
+        lambda process: Elbo(process, steps=steps),
         Ancestral(),
-    ),
-    Method(
+    )
+
+
+def d3pm_absorb(steps: int = STEPS, hybrid: float = HYBRID) -> Method:
+    """hybrid: the weight λ of the cross-entropy. The schedule is linear, which for masks keeps the mutual information with the
+    text falling in a straight line (D3PM's mutual-information schedule)."""
+    return Method(
         "d3pm-absorb",
         "D3PM with absorbing noise: T steps, hybrid loss",
         "Austin et al. 2021, arXiv:2107.03006",
         lambda vocab: Masked(vocab, Linear()),
         MeanParameterization,
-        _hybrid,
-        _discrete,
+        lambda process: Hybrid(process, steps=steps, weight=hybrid),
+        lambda process: Elbo(process, steps=steps),
         Ancestral(),
-    ),
-    Method(
+    )
+
+
+# ---- continuous time -----------------------------------------------------------------------------------------------------
+
+
+def udlm() -> Method:
+    """No options."""
+    return Method(
         "udlm",
         "UDLM: uniform noise in continuous time, the mean plugged in",
         "Schiff et al. 2024, arXiv:2412.10193",
@@ -108,41 +119,57 @@ METHODS: tuple[Method, ...] = (
         Elbo,
         Elbo,
         Ancestral(),
-    ),
-    Method(
+    )
+
+
+def mdlm(importance: bool = False) -> Method:
+    """importance: train with log-uniform t (the paper's importance sampling)."""
+    return Method(
         "mdlm",
         "MDLM: masked noise in continuous time, no time conditioning",
         "Sahoo et al. 2024, arXiv:2406.07524",
         lambda vocab: Masked(vocab, LogLinear(1e-3)),
         MeanParameterization,
-        Elbo,
+        (lambda process: Elbo(process, start=1e-3, network_free=True, times=LogUniformTimes())) if importance else Elbo,
         Elbo,
         Ancestral(),
         time_free=True,
         fast_objective=_fast,
-    ),
-    Method(
+    )
+
+
+def md4(offset: float = 0.0) -> Method:
+    """offset: the ε of α = (1 − 2ε)α̃ + ε; 1e-4 in the paper's own code."""
+    return Method(
         "md4",
         "MD4: masked noise in continuous time, cosine schedule and cosine sampling grid",
         "Shi et al. 2024, arXiv:2406.04329",
-        lambda vocab: Masked(vocab, Cosine()),
+        lambda vocab: Masked(vocab, Offset(Cosine(), offset) if offset else Cosine()),
         MeanParameterization,
         Elbo,
         Elbo,
         Ancestral(grid="cosine"),
         fast_objective=_fast,
-    ),
-    Method(
+    )
+
+
+def genmd4(power: float = 1.0) -> Method:
+    """power: the exponents of the schedule before training."""
+    return Method(
         "genmd4",
         "GenMD4: masked noise with a learned schedule for each token",
         "Shi et al. 2024, arXiv:2406.04329",
-        lambda vocab: Masked(vocab, PerToken(vocab)),
+        lambda vocab: Masked(vocab, PerToken(vocab, power)),
         MeanParameterization,
-        _learned,
-        _from_start,
+        lambda process: LeaveOneOut(Elbo(process, start=GENMD4_START, network_free=True)),
+        lambda process: Elbo(process, start=GENMD4_START),
         Ancestral(grid="cosine"),
-    ),
-    Method(
+    )
+
+
+def sedd_absorb() -> Method:
+    """No options."""
+    return Method(
         "sedd-absorb",
         "SEDD with absorbing noise: score entropy",
         "Lou et al. 2023, arXiv:2310.16834",
@@ -151,8 +178,12 @@ METHODS: tuple[Method, ...] = (
         Elbo,
         Elbo,
         TweedieLeaping(),
-    ),
-    Method(
+    )
+
+
+def sedd_uniform() -> Method:
+    """No options."""
+    return Method(
         "sedd-uniform",
         "SEDD with uniform noise: score entropy",
         "Lou et al. 2023, arXiv:2310.16834",
@@ -161,8 +192,12 @@ METHODS: tuple[Method, ...] = (
         Elbo,
         Elbo,
         TweedieLeaping(),
-    ),
-    Method(
+    )
+
+
+def csm() -> Method:
+    """No options."""
+    return Method(
         "csm",
         "Concrete score matching: squared loss on the ratios under uniform noise",
         "Meng et al. 2022, arXiv:2211.00802",
@@ -171,8 +206,15 @@ METHODS: tuple[Method, ...] = (
         ConcreteScore,
         Elbo,
         TweedieLeaping(),
-    ),
-    Method(
+    )
+
+
+# ---- systems with a process of their own ---------------------------------------------------------------------------------
+
+
+def flexmdm() -> Method:
+    """No options."""
+    return Method(
         "flexmdm",
         "Flex-MDM: tokens are inserted and unmasked, so that the model chooses the length",
         "Kim et al. 2025, arXiv:2509.01025",
@@ -181,28 +223,46 @@ METHODS: tuple[Method, ...] = (
         InsertionElbo,
         InsertionElbo,
         InsertionSampler(),
-    ),
-    Method(
+    )
+
+
+def gaussian(width: int = 16, learned: bool = False, self_condition: bool = False) -> Method:
+    """width: of the embeddings. learned: the noise γ(t) is learned, its ends and its shape (Plaid). self_condition: the network
+    also reads its last estimate."""
+    return Method(
         "gaussian",
         "Gaussian diffusion of learned embeddings, with its likelihood bound",
         "Gulrajani and Hashimoto 2023 (Plaid), arXiv:2305.18619; Ho et al. 2020, arXiv:2006.11239",
-        Gaussian,
+        lambda vocab: Gaussian(vocab, width, learned=learned, self_condition=self_condition),
         MeanParameterization,
         lambda process: GaussianElbo(process, network_free=True),
         GaussianElbo,
         GaussianSampler(),
-    ),
-    Method(
+        fast_objective=GaussianCrossEntropy,
+    )
+
+
+def bfn(accuracy: float = 0.75) -> Method:
+    """accuracy: β(1); 0.75 for text8 in the paper."""
+    return Method(
         "bfn",
         "Bayesian flow network: noise on beliefs about tokens",
         "Graves et al. 2023, arXiv:2308.07037",
-        BayesianFlow,
+        lambda vocab: BayesianFlow(vocab, accuracy),
         MeanParameterization,
         FlowElbo,
         FlowElbo,
         FlowSampler(),
-    ),
-    Method(
+        fast_objective=FlowCrossEntropy,
+    )
+
+
+# ---- baselines -----------------------------------------------------------------------------------------------------------
+
+
+def ardm() -> Method:
+    """No options."""
+    return Method(
         "ardm",
         "ARDM: any-order autoregressive, one token at a time in random order",
         "Hoogeboom et al. 2021, arXiv:2110.02037",
@@ -213,8 +273,12 @@ METHODS: tuple[Method, ...] = (
         FirstHitting(),
         time_free=True,
         fast_objective=_fast,
-    ),
-    Method(
+    )
+
+
+def ar() -> Method:
+    """No options."""
+    return Method(
         "ar",
         "Autoregressive baseline: next-token likelihood, exact, left to right",
         "Radford et al. 2019; as a baseline in arXiv:2107.03006",
@@ -225,10 +289,28 @@ METHODS: tuple[Method, ...] = (
         LeftToRight(),
         time_free=True,
         exact=True,
-    ),
-)
+    )
 
-register_builtin("method", {entry.name: entry for entry in METHODS})
+
+METHODS: dict[str, Callable[..., Method]] = {
+    "multinomial": multinomial,
+    "d3pm-uniform": d3pm_uniform,
+    "d3pm-absorb": d3pm_absorb,
+    "udlm": udlm,
+    "mdlm": mdlm,
+    "md4": md4,
+    "genmd4": genmd4,
+    "sedd-absorb": sedd_absorb,
+    "sedd-uniform": sedd_uniform,
+    "csm": csm,
+    "flexmdm": flexmdm,
+    "gaussian": gaussian,
+    "bfn": bfn,
+    "ardm": ardm,
+    "ar": ar,
+}
+
+register_builtin("method", METHODS)
 
 
 def methods() -> list[str]:
@@ -237,9 +319,21 @@ def methods() -> list[str]:
 
 
 def method(name: str) -> Method:
-    """The method of this name, or ValueError."""
-    found = find("method", name)
-    made = found if isinstance(found, Method) else found()
+    """The method of this name, with its options where some are set ("md4:offset=1e-4"), or ValueError."""
+    base, _, settings = name.partition(":")
+    found = find("method", base)
+    chosen = parse_settings(base, settings, "method")
+    check_settings(base, chosen, method_options(base), "method")
+    try:
+        made = found if isinstance(found, Method) else found(**chosen)
+    except TypeError as error:
+        raise ValueError(f"the method {name} cannot be made: {error}") from error
     if not isinstance(made, Method):
         raise ValueError(f"the registered method {name!r} is no unnoise.Method, but {type(made).__name__}")
     return replace(made, name=name)
+
+
+def method_options(name: str) -> dict[str, Any]:
+    """What can be set of a method, with its defaults."""
+    found = find("method", name)
+    return {} if isinstance(found, Method) else accepted_arguments(found) or {}

@@ -220,6 +220,66 @@ class CosineTable(Schedule):
         return (1 - torch.asin((alpha * math.cos(self.start)).clamp(0, 1)) / self.speed).clamp(0, 1)
 
 
+class Table(Schedule):
+    """σ̄(t) = −log α(t) by its values at t = 0, 1/n, …, 1, in straight lines between them: sigmas [n+1], rising from 0."""
+
+    sigmas: Tensor
+
+    def __init__(self, sigmas: Tensor):
+        super().__init__()
+        values = torch.as_tensor(sigmas, dtype=torch.float64)
+        if values.dim() != 1 or len(values) < 2 or not bool((values.diff() > 0).all()) or float(values[0]) != 0:
+            raise ValueError("a Table needs at least two values of σ̄, rising from 0")
+        self.register_buffer("sigmas", values)
+
+    def _cell(self, t: Tensor) -> Tensor:
+        return (t * (len(self.sigmas) - 1)).long().clamp(0, len(self.sigmas) - 2)
+
+    def sigma(self, t: Tensor) -> Tensor:
+        cell = self._cell(t)
+        return (self.sigmas[cell] + (t.double() - cell / (len(self.sigmas) - 1)) * self.rate(t.double())).to(t.dtype)
+
+    def rate(self, t: Tensor) -> Tensor:
+        return (self.sigmas.diff()[self._cell(t)] * (len(self.sigmas) - 1)).to(t.dtype)
+
+    def alpha(self, t: Tensor) -> Tensor:
+        return torch.exp(-self.sigma(t))
+
+    def noise(self, t: Tensor) -> Tensor:
+        return -torch.expm1(-self.sigma(t))
+
+    def alpha_prime(self, t: Tensor) -> Tensor:
+        return -self.alpha(t) * self.rate(t)
+
+    def inverse(self, alpha: Tensor) -> Tensor:
+        sigma = -torch.log(alpha.double())
+        cell = (torch.searchsorted(self.sigmas, sigma.contiguous(), right=True) - 1).clamp(0, len(self.sigmas) - 2)
+        inside = (sigma - self.sigmas[cell]) / self.sigmas.diff()[cell]
+        return ((cell + inside) / (len(self.sigmas) - 1)).clamp(0, 1).to(alpha.dtype)
+
+
+class Offset(Schedule):
+    """α(t) = (1 − 2ε)·α̃(t) + ε of another schedule α̃: never quite 1, never quite 0 (MD4, ε = 1e-4)."""
+
+    def __init__(self, schedule: Schedule, eps: float = 1e-4):
+        super().__init__()
+        if not 0 <= eps < 0.5:
+            raise ValueError(f"Offset needs 0 ≤ eps < 1/2, found {eps}")
+        self.schedule, self.eps = schedule, eps
+
+    def alpha(self, t: Tensor) -> Tensor:
+        return (1 - 2 * self.eps) * self.schedule.alpha(t) + self.eps
+
+    def noise(self, t: Tensor) -> Tensor:
+        return (1 - 2 * self.eps) * self.schedule.noise(t) + self.eps
+
+    def alpha_prime(self, t: Tensor) -> Tensor:
+        return (1 - 2 * self.eps) * self.schedule.alpha_prime(t)
+
+    def inverse(self, alpha: Tensor) -> Tensor:
+        return self.schedule.inverse(((alpha - self.eps) / (1 - 2 * self.eps)).clamp(0, 1))
+
+
 class PerToken(Schedule):
     """α_i(t) = 1 − t^{w_i} with w_i = softplus(θ_i) learned, one for each token i (GenMD4).
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, Suppress, arg
 
 from unnoise.cli.base import Device, Json, at_least, device_named
-from unnoise.training.options import RunOptions
+from unnoise.training.options import Loss, RunOptions
 
 if TYPE_CHECKING:
     from unnoise.evaluation.compare import Comparison
@@ -25,6 +25,9 @@ class CompareCommand(RunOptions):
 
     methods: Annotated[Positional[tuple[str, ...]], arg(metavar="METHOD", help="Names from `unnoise ls`.")] = ()
     method: Suppress[str] = ""
+    loss: Annotated[Loss, arg(help="paper (what each paper trains, the same kind for all) or fast (where there is one).")] = (
+        "paper"
+    )
     out: Annotated[Path, arg(help="Folder to write, with a run for each method; methods that are there go on.")] = Path(
         "runs/compare"
     )

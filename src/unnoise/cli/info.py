@@ -94,7 +94,7 @@ class LsCommand:
     def run(self) -> int:
         """Print the table of methods, then the models at hand."""
         from unnoise.data import codec_names
-        from unnoise.method_table import method, methods
+        from unnoise.method_table import method, method_options, methods
         from unnoise.registry import registered
         from unnoise.sampler_table import named_sampler, sampler_names
 
@@ -116,7 +116,8 @@ class LsCommand:
             return 0
         print("methods")
         for name in methods():
-            print(f"  {name:20s} {method(name).title}")
+            options = ", ".join(f"{option}={default}" for option, default in method_options(name).items())
+            print(f"  {name:20s} {method(name).title}{f' ({options})' if options else ''}")
         print("samplers")
         for name, sampler in samplers.items():
             described = self._sampler(sampler)

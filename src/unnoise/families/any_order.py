@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from unnoise.denoiser import Denoiser, predict
-from unnoise.objective.base import Objective, stratified, sum_rows
+from unnoise.objective.base import Objective, sum_rows
+from unnoise.objective.times import stratified
 from unnoise.process.base import Process
 from unnoise.process.masked import Masked
 from unnoise.process.state import position_times

@@ -1,7 +1,7 @@
 """Gaussian embedding diffusion: noise on learned embeddings, its bound, the simple loss, and its sampler.
 
-z_t = √ā z_0 + √(1−ā) ε with z_0 = E[x_0]; SNR = ā/(1−ā) = e^{−γ(t)}, γ rising in a straight line from γ_0 to γ_1; its ends can
-be learned. The rows of E are normalised to length √D, so that each coordinate of z_0 has unit size.
+z_t = √ā z_0 + √(1−ā) ε with z_0 = E[x_0]; SNR = ā/(1−ā) = e^{−γ(t)}, γ rising from γ_0 to γ_1, in a straight
+line or learned. The rows of E are normalised to length √D, so that each coordinate of z_0 has unit size.
 
 −log p(x_0) ≤ −½∫ SNR′(t) E‖z_0 − ẑ(z_t, t)‖² dt + E −log p(x_0|z_0) + KL(q(z_1|x_0) ‖ N(0, I)). The network outputs p(x_0|z_t)
 at each position and ẑ = Σ p·E (Plaid, arXiv:2305.18619; DDPM, 2006.11239). Nothing outside this file indexes the state z.
@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from unnoise.denoiser import Denoiser, SamplingDenoiser
-from unnoise.objective.base import Objective, stratified
+from unnoise.objective.base import Objective
+from unnoise.objective.times import stratified
 from unnoise.prediction import MeanPrediction, Prediction
 from unnoise.process.base import gather
 from unnoise.process.state import LATEST, StateSpace
@@ -23,10 +24,47 @@ from unnoise.rng import Generator, draw, normal, uniform
 from unnoise.sampler.base import Frame, SteppedSampler
 
 
+class NoiseShape(nn.Module):
+    """A learned rising function g with g(0) = 0 and g(1) = 1, and its slope (Plaid, after VDM, arXiv:2107.00630).
+
+    g = (f(t) − f(0))/(f(1) − f(0)), f(t) = t + Σ_k a_k·sigmoid(b_k t + c_k), a_k, b_k > 0.
+    """
+
+    def __init__(self, hidden: int = 32):
+        super().__init__()
+        self.height = nn.Parameter(torch.full((hidden,), -4.0))
+        self.steepness = nn.Parameter(torch.linspace(1.0, 3.0, hidden))
+        self.place = nn.Parameter(torch.linspace(1.0, -4.0, hidden))
+        self.row_weight: Tensor | None = None
+
+    def forward(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """g(t) and g′(t): [B] → [B], [B]."""
+        height, steepness = (nn.functional.softplus(value).to(t.dtype) for value in (self.height, self.steepness))
+        ends = torch.tensor([0.0, 1.0], dtype=t.dtype, device=t.device)
+        step = torch.sigmoid(steepness * torch.cat([t, ends])[:, None] + self.place.to(t.dtype))
+        f = torch.cat([t, ends]) + step @ height
+        slope = 1 + (step * (1 - step)) @ (height * steepness)
+        found = (f[:-2] - f[-2]) / (f[-1] - f[-2]), slope[:-2] / (f[-1] - f[-2])
+        for values in found:
+            if values.requires_grad:
+                values.register_hook(self._by_variance)
+        return found
+
+    def minimise_variance(self, nats: Tensor) -> None:
+        """The next gradient is that of E L², 2 L·∇L of each row over the mean of L; the mean E L does not depend on g: [B]."""
+        self.row_weight = 2 * nats.detach().double() / nats.detach().double().mean().clamp_min(1e-12)
+
+    def _by_variance(self, gradient: Tensor) -> Tensor:
+        same = self.row_weight is not None and self.row_weight.shape == gradient.shape
+        return gradient * self.row_weight.to(gradient) if same and self.row_weight is not None else gradient
+
+
 class Gaussian(StateSpace):
     """Noise on embeddings of `width` D numbers a token. Times t: [B]; states z: [B, L, D].
 
-    self_condition: the network also reads its last estimate of z_0 (arXiv:2208.04202), so it reads 2·D numbers.
+    learned: γ(t) is learned, its ends by the bound, its shape between them by the variance of the bound (the bound itself does
+    not depend on the shape). self_condition: the network also reads its last estimate of z_0 (arXiv:2208.04202), and so 2·D
+    numbers.
     """
 
     def __init__(
@@ -47,6 +85,7 @@ class Gaussian(StateSpace):
         self.embedding = nn.Parameter(torch.randn(vocab, width, generator=generator))
         ends = torch.tensor([gamma[0], torch.tensor(gamma[1] - gamma[0]).expm1().log().item()])
         self.ends = nn.Parameter(ends, requires_grad=learned)
+        self.shape = NoiseShape() if learned else None
 
     @property
     def inputs(self) -> int:
@@ -60,12 +99,14 @@ class Gaussian(StateSpace):
         return nn.functional.normalize(self.embedding, dim=-1) * self.width**0.5
 
     def gamma(self, t: Tensor) -> Tensor:
-        """γ(t) = γ_0 + (γ_1 − γ_0)·t, −log SNR: [B] → [B]."""
-        return self.ends[0].to(t.dtype) + self.slope().to(t.dtype) * t
+        """γ(t) = γ_0 + (γ_1 − γ_0)·g(t), −log SNR: [B] → [B]."""
+        return self.gamma_and_slope(t)[0]
 
-    def slope(self) -> Tensor:
-        """γ′ = γ_1 − γ_0 > 0: scalar."""
-        return nn.functional.softplus(self.ends[1])
+    def gamma_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """γ(t) and γ′(t) > 0: [B] → [B], [B]; g(t) = t where the shape is not learned."""
+        rise = nn.functional.softplus(self.ends[1]).to(t.dtype)
+        g, slope = (t, torch.ones_like(t)) if self.shape is None else self.shape(t)
+        return self.ends[0].to(t.dtype) + rise * g, rise * slope
 
     def signal(self, t: Tensor) -> Tensor:
         """ā(t) = sigmoid(−γ): [B] → [B]."""
@@ -146,11 +187,10 @@ class GaussianElbo(Objective):
         guess = self._first_guess(denoiser, z, t, generator)
         start = torch.zeros_like(t)
         z_start = self.process.diffuse(self.process.table()[x], start, generator)
-        return (
-            self.diffusion(denoiser, x, z, t, guess)
-            + self.reconstruction(denoiser, x, z_start, start)
-            + self.process.noise_kl(x).sum(-1)
-        )
+        diffusion = self.diffusion(denoiser, x, z, t, guess)
+        if self.process.shape is not None:
+            self.process.shape.minimise_variance(diffusion)
+        return diffusion + self.reconstruction(denoiser, x, z_start, start) + self.process.noise_kl(x).sum(-1)
 
     def _first_guess(self, denoiser: Denoiser, z: Tensor, t: Tensor, generator: torch.Generator | None) -> Tensor | None:
         """For self-conditioning: half of the time the network's own estimate, without gradient; else none."""
@@ -165,7 +205,8 @@ class GaussianElbo(Objective):
     def diffusion(self, denoiser: Denoiser, x: Tensor, z: Tensor, t: Tensor, guess: Tensor | None = None) -> Tensor:
         """½ γ′ SNR(t) ‖z_0 − ẑ‖² summed over the text, or SNR ‖z_0 − ẑ‖² = ‖ε − ε̂‖² if simple: [B]."""
         error = self.process.table()[x] - self._mean(estimate(denoiser, self.process, z, t, guess))
-        weight = torch.exp(-self.process.gamma(t)) * (1.0 if self.simple else 0.5 * self.process.slope())
+        gamma, slope = self.process.gamma_and_slope(t)
+        weight = torch.exp(-gamma) * (1.0 if self.simple else 0.5 * slope)
         return weight.to(error.dtype) * error.square().sum((-1, -2))
 
     def reconstruction(self, denoiser: Denoiser, x: Tensor, z: Tensor, t: Tensor) -> Tensor:
@@ -175,6 +216,17 @@ class GaussianElbo(Objective):
         else:
             log_p = estimate(denoiser, self.process, z, t, None).log_probs
         return -gather(log_p, x).sum(-1)
+
+
+class GaussianCrossEntropy(GaussianElbo):
+    """Σ_positions −log p(x_0 | z_t) at a uniform t: [B]. Not a bound; every noise level teaches alike, so it learns faster."""
+
+    def forward(self, denoiser: Denoiser, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        self.process.check_tokens(x)
+        t = stratified(len(x), x.device, generator)
+        z = self.process.diffuse(self.process.table()[x], t, generator)
+        guess = self._first_guess(denoiser, z, t, generator)
+        return -gather(estimate(denoiser, self.process, z, t, guess).log_probs, x).sum(-1)
 
 
 @dataclass(frozen=True)

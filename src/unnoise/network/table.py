@@ -1,12 +1,11 @@
 """Networks by name: "transformer", or a registered one, with fields set in the name: "gru:width=128"."""
 
-import ast
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
 
+from unnoise.keywords import accepted_arguments, check_settings, parse_settings
 from unnoise.network.base import check_network
 from unnoise.network.transformer import Transformer
 from unnoise.registry import find, register_builtin, registered
@@ -22,14 +21,12 @@ def build_network(text: str, needed: Mapping[str, Any], wished: Mapping[str, Any
     """
     name, _, settings = text.partition(":")
     cls = find("network", name)
-    own = _settings(name, settings)
-    taken = _constructor_fields(cls)
+    own = parse_settings(name, settings, "network")
+    taken = accepted_arguments(cls)
     for field, value in needed.items():
         if taken is not None and field not in taken and field in MUST_TAKE and value:
             raise ValueError(f"this method needs a network with {field} = {value}, which {name} cannot be given")
-    for field in own:
-        if taken is not None and field not in taken:
-            raise ValueError(f"the network {name} has no field {field!r}; it has {', '.join(sorted(taken))}")
+    check_settings(name, own, taken, "network")
     offered = {**wished, **own, **needed}
     try:
         network = cls(**{field: value for field, value in offered.items() if taken is None or field in taken})
@@ -45,27 +42,6 @@ def rebuild_network(name: str, config: Mapping[str, Any]) -> nn.Module:
         return find("network", name)(**config)
     except TypeError as error:
         raise ValueError(f"the network {name} cannot be built from its configuration: {error}") from error
-
-
-def _constructor_fields(cls: type) -> set[str] | None:
-    """The arguments of a class, or None if it takes any keyword."""
-    parameters = inspect.signature(cls).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return None
-    return {parameter.name for parameter in parameters}
-
-
-def _settings(name: str, text: str) -> dict[str, Any]:
-    found = {}
-    for setting in filter(None, text.split(",")):
-        field, equals, value = (part.strip() for part in setting.partition("="))
-        if not equals:
-            raise ValueError(f"fields of a network are set as {name}:field=value, found {setting!r}")
-        try:
-            found[field] = ast.literal_eval(value.capitalize() if value in ("true", "false", "none") else value)
-        except (ValueError, SyntaxError):
-            found[field] = value
-    return found
 
 
 def network_name(network: nn.Module) -> str:

@@ -1,9 +1,20 @@
 """Bounds and losses of token processes."""
 
 from unnoise.objective.base import Denoising, Objective
+from unnoise.objective.campbell import CampbellElbo
 from unnoise.objective.cross_entropy import CrossEntropy
 from unnoise.objective.elbo import Elbo, Hybrid
 from unnoise.objective.leave_one_out import LeaveOneOut
 from unnoise.objective.score import ConcreteScore, ScoreEntropy
 
-__all__ = ["ConcreteScore", "CrossEntropy", "Denoising", "Elbo", "Hybrid", "LeaveOneOut", "Objective", "ScoreEntropy"]
+__all__ = [
+    "CampbellElbo",
+    "ConcreteScore",
+    "CrossEntropy",
+    "Denoising",
+    "Elbo",
+    "Hybrid",
+    "LeaveOneOut",
+    "Objective",
+    "ScoreEntropy",
+]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unnoise.process.base import FORGOTTEN, Process, Reverse
-from unnoise.schedule import PerToken, Schedule
+from unnoise.schedule import PerToken, Schedule, Table
 
 FLOOR = 1e-14  # a transition probability below this is rounding error of the decomposition
 
@@ -84,6 +84,15 @@ class Markov(Process):
         near.scatter_(1, distance.topk(neighbours, largest=False).indices, 1.0)
         return Markov(_generator(near + near.T), schedule, reverse)
 
+    def mutual_information(self, unigram: Tensor, sigma: Tensor) -> Tensor:
+        """I(x_0; x_t) in nats where σ̄(t) = sigma and x_0 ~ unigram: [K], [n] → [n]."""
+        p = torch.as_tensor(unigram, dtype=torch.float64)
+        found = []
+        for one in sigma.double().tolist():
+            joint = p[:, None] * torch.linalg.matrix_exp(one * self.generator)
+            found.append((torch.xlogy(joint, joint) - torch.xlogy(joint, p[:, None] * joint.sum(0))).sum())
+        return torch.stack(found)
+
     # ---- matrices ---------------------------------------------------------------------------------------------------
 
     def _ratio(self, s: Tensor | None, t: Tensor) -> Tensor:
@@ -136,6 +145,24 @@ class Markov(Process):
     def rates_into(self, x_t: Tensor, t: Tensor) -> Tensor:
         column = self.generator.T[x_t].scatter(-1, x_t[..., None], 0.0)
         return self.schedule.rate(t)[..., None] * column
+
+
+def mutual_information_schedule(chain: Markov, unigram: Tensor, steps: int = 256, least: float = 1e-5) -> Table:
+    """D3PM's schedule: the mutual information between x_t and x_0 falls in a straight line, I(x_0; x_t) = (1 − t)·H(x_0).
+
+    It stops at the share `least` of the entropy, as the noise that leaves nothing is infinite. For masks alone it is `Linear`.
+    """
+    p = torch.as_tensor(unigram, dtype=torch.float64)
+    entropy = -torch.xlogy(p, p).sum()
+    low, high = torch.zeros(steps + 1, dtype=torch.float64), torch.full((steps + 1,), 64.0, dtype=torch.float64)
+    wanted = (1 - torch.linspace(0, 1, steps + 1, dtype=torch.float64)).clamp_min(least) * entropy
+    for _ in range(50):  # bisection: the information falls as the noise grows
+        middle = (low + high) / 2
+        more = chain.mutual_information(p, middle) > wanted
+        low, high = torch.where(more, middle, low), torch.where(more, high, middle)
+    sigmas = (low + high) / 2
+    sigmas[0] = 0
+    return Table(sigmas)
 
 
 def _generator(rates: Tensor) -> Tensor:

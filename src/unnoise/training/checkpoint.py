@@ -24,6 +24,7 @@ MOMENTS = ("first", "second", "count")
 def save_state(run: "TrainingRun", path: Path) -> None:
     """Write the state, whole or not at all."""
     tensors: dict[str, Tensor] = {f"weight/{name}": weight for name, weight in run.learned.named_parameters()}
+    tensors |= {f"buffer/{name}": value for name, value in learned_buffers(run).items()}
     for weight, state in run.optimizer.state.items():
         for kind, value in state.items():
             tensors[f"{kind}/{run.names[id(weight)]}"] = value
@@ -46,6 +47,9 @@ def load_state(run: "TrainingRun", path: Path) -> None:
         put_parameters(run.learned, {name: tensors[f"weight/{name}"] for name, _ in run.learned.named_parameters()})
     except (KeyError, RuntimeError) as error:
         raise ValueError(f"the run in {folder} has a network of another shape: resume with the same options") from error
+    for name, value in learned_buffers(run).items():
+        if f"buffer/{name}" in tensors:
+            value.copy_(tensors[f"buffer/{name}"])
     by_name = dict(run.learned.named_parameters())
     for key, value in tensors.items():
         kind, _, name = key.partition("/")
@@ -56,6 +60,12 @@ def load_state(run: "TrainingRun", path: Path) -> None:
     run.done, run.tokens, run.seconds = int(about["step"]), int(about["tokens"]), float(about["seconds"])
     run.curve = [tuple(point) for point in about["curve"]]
     cut_log(folder / LOG, run.done)
+
+
+def learned_buffers(run: "TrainingRun") -> dict[str, Tensor]:
+    """What changes while training but has no gradient, such as an objective's running means."""
+    weights = dict(run.learned.named_parameters())
+    return {name: value for name, value in run.learned.state_dict().items() if name not in weights}
 
 
 def read_state(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

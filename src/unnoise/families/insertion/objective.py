@@ -13,7 +13,8 @@ from torch import Tensor
 from unnoise.denoiser import Denoiser
 from unnoise.families.insertion.denoiser import predict_insertion
 from unnoise.families.insertion.process import Insertion, Partial
-from unnoise.objective.base import Objective, sample_times, sum_rows
+from unnoise.objective.base import Objective, sum_rows
+from unnoise.objective.times import sample_times
 from unnoise.process.base import gather
 from unnoise.process.state import PAD
 

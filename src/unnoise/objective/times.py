@@ -1,0 +1,104 @@
+"""At which times a loss is looked at: t is drawn from a density, and weighted by its inverse, so that the mean stays the same.
+
+A density is a map of the unit interval, v ↦ w with slope dw/dv; t = start + (1 − start)·w, or i = ⌊wT⌋ + 1 of T steps.
+"""
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from unnoise.process.state import LATEST
+
+
+class TimeSampler(nn.Module, ABC):
+    """v uniform on [0, 1] → w and its weight dw/dv: [B] float64 each."""
+
+    @abstractmethod
+    def warp(self, v: Tensor, start: float) -> tuple[Tensor, Tensor]:
+        """w and dw/dv for an integral over t that starts at `start`: [B] → [B], [B]."""
+
+    def observe(self, w: Tensor, nats: Tensor) -> None:
+        """What the loss was at w, before its weight: [B], [B]. For densities that learn from it."""
+        return
+
+
+class PowerTimes(TimeSampler):
+    """w = v^power: 1 is uniform; 2 tames the weight 1/t of masked bounds (finite variance)."""
+
+    def __init__(self, power: float = 1.0):
+        super().__init__()
+        if not power > 0:
+            raise ValueError(f"power must be > 0, found {power}")
+        self.power = power
+
+    def warp(self, v: Tensor, start: float) -> tuple[Tensor, Tensor]:
+        return v**self.power, self.power * v ** (self.power - 1)
+
+
+class LogUniformTimes(TimeSampler):
+    """t = start^{1−v}, so that log t is uniform: the masked bound's weight 1/t is taken away (importance sampling in MDLM,
+    arXiv:2406.07524). Needs start > 0; what lies before it is the bound's boundary term."""
+
+    def warp(self, v: Tensor, start: float) -> tuple[Tensor, Tensor]:
+        if not start > 0:
+            raise ValueError("log-uniform times need a start > 0: the density 1/t has no mean at 0")
+        t = start ** (1 - v)
+        return (t - start) / (1 - start), t * math.log(1 / start) / (1 - start)
+
+
+class LossAwareTimes(TimeSampler):
+    """p(t) ∝ √E[L_t²], from a running mean of the squared losses in each of `bins` equal parts of time (Multinomial Diffusion,
+    arXiv:2102.05379; Nichol and Dhariwal, arXiv:2102.09672). Uniform until every part was seen ten times.
+
+    The running means are buffers, saved with a run. A hundredth of the density is uniform, so that no weight exceeds 100.
+    """
+
+    squares: Tensor
+    seen: Tensor
+
+    def __init__(self, bins: int = 100, memory: float = 0.9):
+        super().__init__()
+        if bins < 1 or not 0 <= memory < 1:
+            raise ValueError(f"loss-aware times need bins ≥ 1 and a memory in [0, 1), found {bins} and {memory}")
+        self.bins, self.memory = bins, memory
+        self.register_buffer("squares", torch.ones(bins, dtype=torch.float64))
+        self.register_buffer("seen", torch.zeros(bins, dtype=torch.float64))
+
+    def density(self) -> Tensor:
+        """The probability of each part: [bins]."""
+        if bool((self.seen < 10).any()):
+            return torch.full_like(self.squares, 1 / self.bins)
+        p = self.squares.sqrt()
+        return 0.99 * p / p.sum() + 0.01 / self.bins
+
+    def warp(self, v: Tensor, start: float) -> tuple[Tensor, Tensor]:
+        p = self.density().to(v.device)
+        ends = p.cumsum(0)
+        part = torch.searchsorted(ends, v, right=True).clamp_max(self.bins - 1)
+        inside = ((v - (ends - p)[part]) / p[part]).clamp(0, 1)
+        return (part + inside) / self.bins, 1 / (self.bins * p[part])
+
+    @torch.no_grad()
+    def observe(self, w: Tensor, nats: Tensor) -> None:
+        part = (w * self.bins).long().clamp(0, self.bins - 1)
+        for i, value in zip(part.tolist(), nats.double().square().tolist(), strict=True):
+            kept = self.memory if self.seen[i] > 0 else 0.0
+            self.squares[i] = kept * self.squares[i] + (1 - kept) * value
+            self.seen[i] += 1
+
+
+def stratified(batch: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
+    """Uniform numbers (u + b/B) mod 1, one in each of B strata, in random order so that no row is always early: [B]."""
+    order = torch.randperm(batch, generator=generator, device=device)
+    u = torch.rand((), dtype=torch.float64, device=device, generator=generator)
+    return (u + order.double() / batch) % 1
+
+
+def sample_times(
+    batch: int, device: torch.device, generator: torch.Generator | None, start: float = 0.0, power: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """t = start + (1 − start)·v^power with v stratified, and its weight: [B] float64 each."""
+    w, slope = PowerTimes(power).warp(stratified(batch, device, generator), start)
+    return (start + (1 - start) * w).clamp(1e-9, LATEST), (1 - start) * slope
