@@ -26,7 +26,7 @@ from unnoise.families.insertion import (
 from unnoise.method_table import Method as Method, method as method, methods as methods
 from unnoise.model.generate import Step as Step
 from unnoise.model.io import load as load
-from unnoise.model.likelihood import Score as Score
+from unnoise.model.likelihood import BitsPerChar as BitsPerChar, Score as Score
 from unnoise.model.model import Model as Model
 from unnoise.model.options import SamplingOptions as SamplingOptions
 from unnoise.network.base import Cache as Cache, Network as Network

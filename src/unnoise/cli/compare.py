@@ -41,7 +41,7 @@ class CompareCommand(RunOptions):
         from unnoise.display.plot import can_draw, plot_comparison
         from unnoise.evaluation.compare import Interrupted, compare
 
-        at_least(2, windows=self.windows)
+        at_least(1, windows=self.windows)
         at_least(1, samples=self.samples)
         shared: dict[str, Any] = {field.name: vars(self)[field.name] for field in fields(RunOptions)}
         runs = [RunOptions(**{**shared, "method": name}) for name in self.methods]

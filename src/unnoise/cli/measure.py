@@ -18,7 +18,8 @@ class ScoreCommand:
 
     text: Annotated[Positional[str], arg(metavar="TEXT", help="A text, a file, or - for standard input.")]
     model: ModelName = None
-    samples: Annotated[int, arg(help="Draws of the bound.")] = 32
+    samples: Annotated[int, arg(help="Draws of the bound, at most.")] = 32
+    error: Annotated[float, arg(help="Stop drawing at this standard error, in bits per character.")] = 0.01
     seed: int = 0
     device: Device = "auto"
     as_json: Json = False
@@ -28,12 +29,12 @@ class ScoreCommand:
         from unnoise.evaluation.dataset import figure_kind
 
         model = open_model(self.model, self.device)
-        score = model.score(text_of(self.text), self.samples, self.seed)
+        score = model.score(text_of(self.text), self.samples, self.seed, self.error)
         if self.as_json:
             print(json.dumps(asdict(score)))
             return 0
         print(
-            f"{score.bits_per_char:.4f} bits per {model.codec.unit} ({figure_kind(model)}, ± {score.stderr:.4f}), "
+            f"{score.bits_per_char:.4f} bits per {model.codec.unit} ({figure_kind(model)}{_drawn(score.stderr, score.draws)}), "
             f"{score.nats:.1f} nats in all"
         )
         if score.read is not None:
@@ -54,7 +55,8 @@ class EvalCommand:
     model: ModelName = None
     split: Annotated[str, arg(help="train, valid or test.")] = "test"
     windows: Annotated[int | None, arg(help="At most so many windows, evenly spread; default: all.")] = None
-    samples: Annotated[int, arg(help="Draws of the bound for each window.")] = 4
+    samples: Annotated[int, arg(help="Draws of the bound for each window, at most.")] = 16
+    error: Annotated[float, arg(help="Stop drawing at this standard error, in bits per character.")] = 0.01
     seed: int = 0
     device: Device = "auto"
     as_json: Json = False
@@ -64,17 +66,23 @@ class EvalCommand:
         from unnoise.data.corpus import corpus
         from unnoise.evaluation.dataset import evaluate_split, figure_kind
 
-        at_least(2, windows=self.windows)
+        at_least(1, windows=self.windows)
         at_least(1, samples=self.samples)
         model = open_model(self.model, self.device)
-        found = evaluate_split(model, corpus(self.data), self.split, self.windows, self.samples, self.seed)
+        found = evaluate_split(model, corpus(self.data), self.split, self.windows, self.samples, self.seed, self.error)
         if self.as_json:
             print(json.dumps(found))
             return 0
         variable = model.process.variable_length
         texts = "images of" if model.codec.grid else "sentences of at most" if variable else "windows of"
         print(
-            f"{found['bits_per_char']:.4f} ± {found['stderr']:.4f} bits per {model.codec.unit} "
-            f"({figure_kind(model)}; {found['windows']} {texts} {model.length})"
+            f"{found['bits_per_char']:.4f} bits per {model.codec.unit} ({figure_kind(model)}"
+            f"{_drawn(found['stderr'], found['draws'])}; {found['windows']} {texts} {model.length})"
         )
+        if found["text_stderr"] is not None:
+            print(f"± {found['text_stderr']:.4f} as a figure about all such texts, over those measured")
         return 0
+
+
+def _drawn(stderr: float, draws: int) -> str:
+    return f", ± {stderr:.4f} by {draws} draws each" if draws > 1 else ""

@@ -7,19 +7,23 @@ from unnoise.data.source import Source
 from unnoise.model.model import Model
 
 
-def evaluate_split(model: Model, source: Source, split: str, windows: int | None, samples: int, seed: int) -> dict[str, Any]:
-    """Bits per character over a split, its standard error, and what they are of."""
+def evaluate_split(
+    model: Model, source: Source, split: str, windows: int | None, samples: int, seed: int, error: float = 0.0
+) -> dict[str, Any]:
+    """Bits per character over a split, its standard errors, and what they are of."""
     texts = source.texts(model.codec, split, model.length, model.process.variable_length)
     x = texts.windows(windows)
-    bits, error = model.bits_per_char(texts, windows, samples, seed)
+    found = model.bits_per_char(texts, windows, samples, seed, error)
     return {
-        "bits_per_char": bits,
-        "stderr": error,
+        "bits_per_char": found.bits,
+        "stderr": found.stderr,
+        "text_stderr": found.text_stderr,
+        "draws": found.draws,
         "exact": model.method.exact,
         "split": split,
-        "windows": len(x),
+        "windows": found.windows,
         "method": model.method.name,
-        "nats": bits * math.log(2) * texts.characters * int((x >= 0).sum()),
+        "nats": found.bits * math.log(2) * texts.characters * int((x >= 0).sum()),
     }
 
 

@@ -1,4 +1,9 @@
-"""Measuring with a model: −log p of texts, or a bound on it, in nats and in bits per character."""
+"""Measuring with a model: −log p of texts, or a bound on it, in nats and in bits per character.
+
+A bound is drawn at random times. Within one call the times are stratified, so that its rows are not independent; the error bar
+comes from independent calls on the same rows. There are two errors, told apart: that of drawing, for these texts, and that of
+having measured these texts and no others.
+"""
 
 import math
 from collections.abc import Sequence
@@ -16,14 +21,17 @@ if TYPE_CHECKING:
     from unnoise.model.model import Model
 
 ROWS = 32  # sequences evaluated at once
+FEWEST_SETS = 2  # independent sets of draws that an error bar needs
+SCORE_DRAWS, SCORE_ERROR = 32, 0.01  # of `score`: at most so many, or until the error is so many bits per character
 
 
 @dataclass(frozen=True)
 class Score:
-    """−log p(text), or a bound on it: nats in all, bits per character, the standard error of that figure.
+    """−log p(text), or a bound on it: nats in all, bits per character, and the standard error of that figure by drawing.
 
     exact: whether it is −log p itself. windows: into how many pieces of the model's length the text was cut. read: the text as
-    it was read, if the model's alphabet made another one of it (that one's characters are counted).
+    it was read, if the model's alphabet made another one of it (that one's characters are counted). draws: of the bound, for
+    each piece.
     """
 
     nats: float
@@ -33,12 +41,50 @@ class Score:
     windows: int = 1
     characters: int = 0
     read: str | None = None
+    draws: int = 1
 
 
-def score(model: "Model", texts: Sequence[str], samples: int, seed: int) -> Score:
-    """−log p of several texts together; a longer text than the model's is scored in windows."""
-    if samples < 2 and not model.method.exact:
-        raise ValueError(f"an error bar needs at least 2 samples, found {samples}")
+@dataclass(frozen=True)
+class Estimate:
+    """Nats of each of N texts, the mean of so many draws: [N]; and the standard error of their sum by drawing."""
+
+    nats: Tensor
+    error: float
+    draws: int
+
+
+@torch.no_grad()
+def estimate(model: "Model", x: Tensor, most: int, error: float = 0.0, seed: int = 0) -> Estimate:
+    """The bound of texts x [N, L] by at most `most` draws for each, or until the standard error of the sum is `error` nats.
+
+    A set is one call on up to 32 rows with stratified times (few texts are repeated to fill it). With r sets of each group of
+    rows the variance of the sum is Σ_groups var(sums of the group's sets)/r.
+    """
+    model.network.eval()
+    x = x.to(model.device)
+    if model.method.exact:
+        return Estimate(torch.cat([model.bound(model.denoiser, rows, None).double().cpu() for rows in x.split(ROWS)]), 0.0, 1)
+    copies = max(1, min(ROWS // len(x), most // FEWEST_SETS))
+    generator = torch.Generator(x.device).manual_seed(seed)
+    sets: list[Tensor] = []  # [N] each
+    spread = 0.0
+    while len(sets) < FEWEST_SETS or (spread > error and (len(sets) + 1) * copies <= most):
+        groups = [
+            model.bound(model.denoiser, rows.repeat(copies, 1), generator).double().cpu().view(copies, -1).mean(0)
+            for rows in x.split(ROWS)
+        ]
+        sets.append(torch.cat(groups))
+        sums = torch.stack([torch.stack([group.sum() for group in one.split(ROWS)]) for one in sets])  # [sets, groups]
+        spread = float((sums.var(0).sum() / len(sets)).sqrt()) if len(sets) > 1 else math.inf
+    return Estimate(torch.stack(sets).mean(0), spread, len(sets) * copies)
+
+
+def score(model: "Model", texts: Sequence[str], samples: int, seed: int, error: float = SCORE_ERROR) -> Score:
+    """−log p of several texts together; a longer text than the model's is scored in windows. error: in bits per character."""
+    if samples < FEWEST_SETS and not model.method.exact:
+        raise ValueError(f"an error bar needs at least {FEWEST_SETS} samples, found {samples}")
+    if not error >= 0:
+        raise ValueError(f"the standard error to stop at must be ≥ 0, found {error}")
     pieces: dict[int, list[np.ndarray]] = {}
     read = []
     for one in texts:
@@ -49,51 +95,62 @@ def score(model: "Model", texts: Sequence[str], samples: int, seed: int) -> Scor
             pieces.setdefault(len(piece), []).append(piece)
     if not pieces:
         raise ValueError("there is no text to score")
-    draws = torch.zeros(1 if model.method.exact else samples, dtype=torch.float64)
-    for length, group in sorted(pieces.items()):
-        x = torch.from_numpy(np.stack(group))
-        draws += nats(model, x, len(draws), seed + length).sum(1)
-    spread = float(draws.std() / len(draws) ** 0.5) if len(draws) > 1 else 0.0
     characters = sum(map(len, read))
-    bits = characters * np.log(2)
+    bits = characters * math.log(2)
+    windows = sum(map(len, pieces.values()))
+    total, variance, draws = 0.0, 0.0, 1
+    for length, group in sorted(pieces.items()):
+        allowed = error * bits * math.sqrt(len(group) / windows)  # variances add up, so each group may have its share
+        found = estimate(model, torch.from_numpy(np.stack(group)), samples, allowed, seed + length)
+        total, variance, draws = total + float(found.nats.sum()), variance + found.error**2, max(draws, found.draws)
     return Score(
-        float(draws.mean()),
-        float(draws.mean() / bits),
-        float(spread / bits),
+        total,
+        total / bits,
+        math.sqrt(variance) / bits,
         model.method.exact,
-        windows=sum(map(len, pieces.values())),
+        windows=windows,
         characters=characters,
         read=None if read == list(texts) else "\n".join(read),
+        draws=draws,
     )
 
 
 @torch.no_grad()
 def nats(model: "Model", x: Tensor, draws: int = 1, seed: int = 0) -> Tensor:
-    """Draws of the bound for each sequence: x [B, L] → [draws, B] float64."""
+    """Draws of the bound for each sequence, each draw of all of them a set of its own: x [B, L] → [draws, B] float64."""
     model.network.eval()
     x = x.to(model.device)
     generator = torch.Generator(x.device).manual_seed(seed)
-    out = torch.zeros(draws, len(x), dtype=torch.float64)
-    # rows of all draws together, so that the times are stratified over a text's draws as well as over texts
-    rows = x.repeat(draws, 1)
-    for start in range(0, len(rows), ROWS):
-        out.view(-1)[start : start + ROWS] = model.bound(model.denoiser, rows[start : start + ROWS], generator).double().cpu()
-    return out
+    rows = [part for _ in range(draws) for part in x.split(ROWS)]
+    return torch.cat([model.bound(model.denoiser, part, generator).double().cpu() for part in rows]).view(draws, len(x))
 
 
-def evaluate(model: "Model", x: Tensor, draws: int = 1, seed: int = 0) -> tuple[float, float]:
-    """Nats per token over texts x [N, L], padded with −1, and the standard error of that ratio over the texts."""
-    values = nats(model, x, 1 if model.method.exact else draws, seed).mean(0)
-    tokens = (x != PAD).sum(1).double().cpu()
-    ratio = values.sum() / tokens.sum()
-    return float(ratio), float((values - ratio * tokens).std() * len(x) ** 0.5 / tokens.sum())
+@dataclass(frozen=True)
+class BitsPerChar:
+    """Bits per character (or dimension) over some texts.
 
-
-def bits_per_char(model: "Model", texts: Texts, windows: int | None, draws: int, seed: int = 0) -> tuple[float, float]:
-    """Bits per character (or dimension) over at most so many of the texts, and the standard error:
-
-    nats a token / (log 2 · characters a token).
+    stderr: the standard error by drawing, for these texts (0 where the figure is exact). text_stderr: the standard error as a
+    figure about all such texts, over the texts that were measured; None for a single one. draws: of the bound for each text.
     """
-    scale = 1 / (math.log(2) * texts.characters)
-    value, error = evaluate(model, texts.windows(windows), draws, seed)
-    return value * scale, error * scale
+
+    bits: float
+    stderr: float
+    text_stderr: float | None
+    windows: int
+    draws: int
+
+
+def bits_per_char(
+    model: "Model", texts: Texts, windows: int | None, draws: int, seed: int = 0, error: float = 0.0
+) -> BitsPerChar:
+    """Over at most so many of the texts: nats / (log 2 · characters a token · tokens).
+
+    draws: of the bound for each text, at most; error: or until the standard error is so many bits per character.
+    """
+    x = texts.windows(windows)
+    tokens = (x != PAD).sum(1).double().cpu()
+    scale = 1 / (math.log(2) * texts.characters * float(tokens.sum()))
+    found = estimate(model, x, max(draws, FEWEST_SETS), error / scale, seed)
+    ratio = found.nats.sum() / tokens.sum()
+    spread = float((found.nats - ratio * tokens).std() * len(x) ** 0.5) * scale if len(x) > 1 else None
+    return BitsPerChar(float(found.nats.sum()) * scale, found.error * scale, spread, len(x), found.draws)

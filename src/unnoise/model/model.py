@@ -271,21 +271,28 @@ class Model:
             raise ValueError(f"this model has no list of words ({WORDS}) beside it, so it cannot correct spelling")
         return Speller(self, self.words).correct(text, strength, keep)
 
-    def score(self, text: str | Sequence[str], samples: int = 32, seed: int = 0) -> Score:
-        """−log p of a text, or of several together; a longer text than the model's is scored in windows."""
-        return likelihood.score(self, [text] if isinstance(text, str) else list(text), samples, seed)
+    def score(
+        self,
+        text: str | Sequence[str],
+        samples: int = likelihood.SCORE_DRAWS,
+        seed: int = 0,
+        error: float = likelihood.SCORE_ERROR,
+    ) -> Score:
+        """−log p of a text, or of several together; a longer text than the model's is scored in windows.
+
+        samples: draws of the bound, at most. error: it stops earlier at this standard error, in bits per character.
+        """
+        return likelihood.score(self, [text] if isinstance(text, str) else list(text), samples, seed, error)
 
     def nats(self, x: Tensor, draws: int = 1, seed: int = 0) -> Tensor:
         """Draws of the bound for each sequence: x [B, L] → [draws, B] float64."""
         return likelihood.nats(self, x, draws, seed)
 
-    def evaluate(self, x: Tensor, draws: int = 1, seed: int = 0) -> tuple[float, float]:
-        """Nats per token over texts x [N, L], padded with −1, and the standard error of that ratio over the texts."""
-        return likelihood.evaluate(self, x, draws, seed)
-
-    def bits_per_char(self, texts: Texts, windows: int | None, draws: int, seed: int = 0) -> tuple[float, float]:
-        """Bits per character (or dimension) over at most so many of the texts, and the standard error."""
-        return likelihood.bits_per_char(self, texts, windows, draws, seed)
+    def bits_per_char(
+        self, texts: Texts, windows: int | None, draws: int, seed: int = 0, error: float = 0.0
+    ) -> likelihood.BitsPerChar:
+        """Bits per character (or dimension) over at most so many of the texts, with its standard errors."""
+        return likelihood.bits_per_char(self, texts, windows, draws, seed, error)
 
 
 def needed_fields(method: Method, codec: Codec, length: int, labels: int) -> dict[str, Any]:

@@ -134,7 +134,8 @@ class TrainingRun:
         """Bits per character on held-out text, and the standard error; of the averaged weights, where there are any."""
         options = self.options
         with self.average.applied() if self.average is not None else contextlib.nullcontext():
-            return bits_per_char(self.model, self.valid_texts, options.eval_windows, EVALUATION_DRAWS, options.seed)
+            found = bits_per_char(self.model, self.valid_texts, options.eval_windows, EVALUATION_DRAWS, options.seed)
+            return found.bits, found.stderr
 
     # ---- checkpoints -------------------------------------------------------------------------------------------------
 
