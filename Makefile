@@ -21,7 +21,7 @@ lint: $(READY)
 
 # the site, into site/; a warning is a mistake
 docs: $(READY)
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # those that need no data; the others say at their top what they are given
 bench: $(READY)

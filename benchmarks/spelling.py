@@ -5,12 +5,17 @@
 The folder holds Holbrook's tagged passages (mistakes of school children in their sentences) and Norvig's first test set (words
 in isolation). The baseline is Norvig's: a word that is not in the training vocabulary becomes the most frequent word at edit
 distance 1. `--part` takes every fifth passage ("tune") or the other four ("report"). `--fit` prints the weights of
-`unnoise.spelling.Channel` that make what was meant in the first part most likely.
+`unnoise.spelling.Channel` that make what was intended in the first part most likely. `--speed` prints the seconds of processor
+time that texts of growing length take: Holbrook's passages, or those of `--text` (a file, plain or .gz), and letters without
+blanks. It should be run with one thread (OMP_NUM_THREADS=1).
 """
 
 import argparse
-import math
+import gzip
+import random
 import re
+import string
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -26,7 +31,7 @@ TAG = re.compile(r"<ERR targ=([^>]*)>(.*?)</ERR>")
 
 class Passage(NamedTuple):
     text: str
-    mistakes: list[tuple[int, int, str]]  # start, stop, what was meant
+    mistakes: list[tuple[int, int, str]]  # start, stop, what was intended
 
 
 def holbrook(path: Path, part: str) -> list[Passage]:
@@ -87,11 +92,11 @@ def measure(passages: list[Passage], correct: Callable[[str], list[Edit]]) -> di
         edits = correct(text)
         errors += len(mistakes)
         inside: set[int] = set()
-        for start, stop, meant in mistakes:
+        for start, stop, intended in mistakes:
             touching = [e for e in edits if e.start < stop and e.start + len(e.before) > start]
             inside |= {e.start for e in touching}
             if touching:
-                good = plain(applied(text, start, stop, touching)) == plain(meant)
+                good = plain(applied(text, start, stop, touching)) == plain(intended)
                 right, wrong = right + good, wrong + (not good)
         spans = [(start, stop) for start, stop, _ in mistakes]
         clean += sum(not any(m.start() < stop and m.end() > start for start, stop in spans) for m in WORD.finditer(text))
@@ -103,17 +108,17 @@ def measure(passages: list[Passage], correct: Callable[[str], list[Edit]]) -> di
 
 
 def examples(speller: Speller, passages: list[Passage]) -> list[tuple[list[dict[str, float]], int]]:
-    """For each word in doubt what speaks for its candidates, and which of them is right; those without a right one left out."""
+    """For each word with alternatives what speaks for its candidates, and which is right; others left out."""
     found = []
     for text, mistakes in passages:
-        for candidates in speller.weigh(text, wary=math.inf):
+        for candidates in speller.candidates(text, complete=True):
             start, stop = candidates[0].start, candidates[0].stop
             touched = [mistake for mistake in mistakes if mistake[0] < stop and mistake[1] > start]
             right = 0
             if touched:
-                first, last, meant = touched[0]
+                first, last, intended = touched[0]
                 good = [
-                    plain(applied(text, first, last, [Edit(start, text[start:stop], candidate.text, 1.0)])) == plain(meant)
+                    plain(applied(text, first, last, [Edit(start, text[start:stop], candidate.text, 1.0)])) == plain(intended)
                     for candidate in candidates
                 ]
                 right = good.index(True) if True in good else -1
@@ -146,6 +151,25 @@ def fit(cases: list[tuple[list[dict[str, float]], int]], ridge: float = 0.2) -> 
     return dict(zip(names, weights.tolist(), strict=True))
 
 
+def speed(model: unnoise.Model, ordinary: str) -> None:
+    letters = "".join(random.Random(0).choices(string.ascii_lowercase, k=40_000))
+    kinds = {"ordinary text": ordinary, "random letters": letters, "aaaa…": "a" * 40_000, "a@a@…": "a@" * 20_000}
+    kinds |= {"....…": "." * 40_000, "www.www.…": "www." * 10_000, "a@a a@a …": "a@a " * 10_000}
+    model.correct("the largst")  # so that lists are made before the clock starts
+    for name, text in kinds.items():
+        for length in (5_000, 10_000, 20_000, 40_000):
+            start = time.process_time()
+            edits = model.correct(text[:length]).edits
+            seconds = time.process_time() - start
+            print(f"{name:15s} {len(text[:length]):6d} characters {seconds:8.3f} s  {len(edits)} edits", flush=True)
+
+
+def read(path: Path) -> str:
+    """A text, without the marks for rare words and the blanks before commas and full stops that WikiText has."""
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return re.sub(r" (?=[.,;:!?)'])| ?<unk>| @(?=[-,.]@)|(?<=[-,.])@ ", "", content.decode(errors="replace"))
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("data", type=Path)
@@ -153,14 +177,20 @@ if __name__ == "__main__":
     parser.add_argument("--strength", type=float, default=0.5)
     parser.add_argument("--part", choices=["tune", "report", "all"], default="report")
     parser.add_argument("--fit", action="store_true")
+    parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--text", type=Path)
     options = parser.parse_args()
     model = unnoise.load(options.model)
     assert model.words is not None
     if options.fit:
         cases = examples(Speller(model, model.words), holbrook(options.data / "holbrook-tagged.dat", "tune"))
-        print(f"{len(cases)} words in doubt, {sum(right > 0 for _, right in cases)} of them mistakes that can be mended")
+        print(f"{len(cases)} words, {sum(right > 0 for _, right in cases)} of them misspelled, with the right one a candidate")
         for name, weight in fit(cases).items():
             print(f"    {name}: float = {weight:.2f}")
+        raise SystemExit
+    if options.speed:
+        all_passages = "\n".join(passage.text for passage in holbrook(options.data / "holbrook-tagged.dat", "all"))
+        speed(model, read(options.text) if options.text else all_passages)
         raise SystemExit
     passages = holbrook(options.data / "holbrook-tagged.dat", options.part)
     ours: Callable[[str], list[Edit]] = lambda text: model.correct(text, options.strength).edits  # noqa: E731

@@ -281,9 +281,9 @@ MISTAKES = {
     "train mdlm --data text.txt --steps 1 --out ''": "--out needs a folder of its own",
     "correct nowhere.txt": "there is no file nowhere.txt",
     "correct ./runs": "./runs is a folder",
-    "eval --data text.txt --windows 1": "--windows must be ≥ 2",
+    "eval --data text.txt --windows 0": "--windows must be ≥ 1",
     "eval --data text.txt --samples -1": "--samples must be ≥ 1",
-    "compare mdlm ar --data text.txt --windows 1": "--windows must be ≥ 2",
+    "compare mdlm ar --data text.txt --windows 0": "--windows must be ≥ 1",
     "inpaint --images 0": "--images must be ≥ 1",
     "studio --model nowhere": "holds no model",
     "complete --prefix a --blanks 3 --length 9": "either --length or --blanks",
@@ -365,7 +365,7 @@ def documented_commands() -> list[str]:
             stripped = line.strip().removeprefix("$ ")
             if stripped.startswith("unnoise "):
                 found.add(stripped.split("  #")[0].strip())
-    for path in (ROOT / "src" / "unnoise" / "command").glob("*.py"):
+    for path in (ROOT / "src" / "unnoise" / "cli").glob("*.py"):
         found |= set(re.findall(r"Example: (unnoise .*)", path.read_text()))
     return sorted(found)
 

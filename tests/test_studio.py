@@ -1,11 +1,16 @@
-"""The studio: what it answers, what it refuses, that one request does not stop another, and that the page works."""
+"""The studio: what it answers, what it refuses, and that one request does not stop another.
 
+What the other tests of the studio share is at the top: small models, and a studio that really listens.
+"""
+
+import asyncio
 import json
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +27,10 @@ import unnoise
 from unnoise.model.template import GAP, MASK
 from unnoise.spelling import Words
 from unnoise.studio import make_app
-from unnoise.studio.jobs import JobQueue, QueueFull
+from unnoise.studio.connection import TimedProtocol
+from unnoise.studio.jobs import JobQueue, QueueFull, ShareTaken
+from unnoise.studio.server import server_config
 
-CHROMIUM = Path("/usr/bin/chromium")
 WORDS = "the cat sat on mat and dog log while bird sang in tree"
 
 
@@ -40,27 +46,22 @@ def tiny(method: str, folder: Path) -> Path:
     return folder / method
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    home = tmp_path_factory.mktemp("models")
+def tiny_models(home: Path) -> list[Path]:
+    """One of each kind; the last is the default."""
     return [tiny(method, home) for method in ("ar", "flexmdm", "genmd4", "udlm", "mdlm")]
 
 
-@pytest.fixture(scope="module")
-def client(folders: list[Path]) -> TestClient:
-    return TestClient(make_app(folders), base_url="http://127.0.0.1", raise_server_exceptions=False)
+def client_of(app: Any) -> TestClient:
+    return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
 
 
-@pytest.fixture(scope="module")
-def app(folders: list[Path]) -> Any:
-    return make_app(folders)
-
-
-@pytest.fixture(scope="module")
-def address(app: Any) -> Iterator[str]:
-    """A studio that really listens."""
+@contextmanager
+def listening(app: Any, protocol: type[TimedProtocol] = TimedProtocol, send_buffer: int | None = None) -> Iterator[str]:
+    """A studio that really listens: its address."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
+    if send_buffer is not None:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+    server = uvicorn.Server(server_config(app, protocol, log_level="error"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     while not server.started:
@@ -70,13 +71,56 @@ def address(app: Any) -> Iterator[str]:
     thread.join(10)
 
 
+def raw(address: str, path: str, body: dict[str, Any], receive_buffer: int | None = None) -> socket.socket:
+    """A request sent by hand, so that its connection can be cut at any moment, or not be read from."""
+    host, port = address.split(":")
+    content = json.dumps(body).encode()
+    connection = socket.socket()
+    connection.settimeout(30)
+    if receive_buffer is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    connection.connect((host, int(port)))
+    head = f"POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    connection.sendall(f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
+    return connection
+
+
+def soon_idle(app: Any) -> None:
+    """Those who left no longer cost anything."""
+    start = time.monotonic()
+    while app.state.jobs.under_way and time.monotonic() - start < 5:
+        time.sleep(0.02)
+    assert app.state.jobs.under_way == 0
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return tiny_models(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def client(folders: list[Path]) -> TestClient:
+    return client_of(make_app(folders))
+
+
+@pytest.fixture(scope="module")
+def app(folders: list[Path]) -> Any:
+    return make_app(folders)
+
+
+@pytest.fixture(scope="module")
+def address(app: Any) -> Iterator[str]:
+    with listening(app) as address:
+        yield address
+
+
 def lines(client: TestClient, view: str, **body: Any) -> list[dict[str, Any]]:
     answer = client.post(f"/api/{view}", json=body)
     assert answer.status_code == 200, answer.text
     return [json.loads(line) for line in answer.text.splitlines()]
 
 
-# ---- what it answers ------------------------------------------------------------------------------------------------
+# ---- what it answers -------------------------------------------------------------------------------------------------
 
 
 def test_the_page_comes_with_nothing_from_elsewhere(client: TestClient) -> None:
@@ -165,43 +209,7 @@ def test_a_chain_as_a_page(client: TestClient) -> None:
     assert page.startswith("<!doctype html>") and "seed 0" in page
 
 
-# ---- completions ----------------------------------------------------------------------------------------------------
-
-
-def test_completions(client: TestClient) -> None:
-    body = {"model": "mdlm", "prompt": "The cat ", "suffix": " mat", "max_tokens": 6, "n": 2, "seed": 5, "temperature": 0.5}
-    found = client.post("/v1/completions", json=body | {"user": "someone"}).json()
-    assert found["object"] == "text_completion" and found["model"] == "mdlm"
-    assert [choice["index"] for choice in found["choices"]] == [0, 1]
-    assert all(len(choice["text"]) == 6 and choice["finish_reason"] == "length" for choice in found["choices"])
-    assert found["usage"] == {"prompt_tokens": 12, "completion_tokens": 12, "total_tokens": 24}
-    assert client.post("/v1/completions", json=body).json()["choices"] == found["choices"]
-    stop = found["choices"][0]["text"][2]
-    cut = client.post("/v1/completions", json=body | {"stop": stop}).json()["choices"][0]
-    assert cut["text"] == found["choices"][0]["text"].split(stop)[0] and cut["finish_reason"] == "stop"
-
-
-def test_completions_as_a_stream(client: TestClient) -> None:
-    body = {"prompt": ["the"], "max_tokens": 4, "n": 2, "seed": 5, "stream": True}
-    events = client.post("/v1/completions", json=body).text.strip().split("\n\n")
-    assert events[-1] == "data: [DONE]"
-    found = [json.loads(event.removeprefix("data: ")) for event in events[:-1]]
-    assert [event["choices"][0]["index"] for event in found] == [0, 1]
-    whole = client.post("/v1/completions", json=body | {"stream": False}).json()
-    assert [event["choices"][0] for event in found] == whole["choices"]
-
-
-def test_a_model_of_variable_length_completes_with_at_most_so_many(client: TestClient) -> None:
-    found = client.post("/v1/completions", json={"model": "flexmdm", "prompt": "the", "suffix": "mat", "max_tokens": 5}).json()
-    assert len(found["choices"][0]["text"]) <= 5
-
-
-def test_the_models_as_openai_lists_them(client: TestClient) -> None:
-    found = client.get("/v1/models").json()
-    assert found["object"] == "list" and [model["id"] for model in found["data"]][-1] == "mdlm"
-
-
-# ---- what it refuses ------------------------------------------------------------------------------------------------
+# ---- what it refuses -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -261,6 +269,7 @@ def test_a_malformed_request_is_answered_with_a_sentence(
     message = answer.json()["error"]["message"]
     assert answer.status_code == status and says in message
     assert not message[0].islower() and message.endswith(".")
+    assert answer.json()["error"].keys() == {"message", "type", "param", "code"}
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"steps": NaN}', b'{"steps": 1e999}'])
@@ -288,37 +297,6 @@ def test_the_wrong_verb(client: TestClient) -> None:
     assert client.get("/api/chain").status_code == 405 and client.get("/api/chain").json()["error"]["message"]
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({"host": "evil.example"}, 403),
-        ({"host": "127.0.0.1.evil.example"}, 403),
-        ({"host": "192.168.0.5"}, 403),
-        ({"host": "[::1"}, 403),
-        ({"host": ""}, 403),
-        ({"host": "localhost:8000"}, 200),
-        ({"host": "[::1]:8000"}, 200),
-        ({"origin": "http://evil.example"}, 403),
-        ({"origin": "null"}, 403),
-        ({"sec-fetch-site": "cross-site"}, 200),  # a link on another site may lead here
-        ({"origin": "http://127.0.0.1"}, 200),
-    ],
-)
-def test_only_this_machine_by_its_own_name(client: TestClient, headers: dict[str, str], status: int) -> None:
-    assert client.get("/api/models", headers=headers).status_code == status
-
-
-def test_another_sites_page_cannot_ask(client: TestClient) -> None:
-    answer = client.post("/api/blank", json={"text": "a"}, headers={"sec-fetch-site": "cross-site"})
-    assert answer.status_code == 403 and "Another site" in answer.json()["error"]["message"]
-
-
-def test_open_to_the_network_any_address_is_its_own_but_no_name(folders: list[Path]) -> None:
-    client = TestClient(make_app(folders[-1:], host="0.0.0.0"), base_url="http://192.168.0.5:8000")
-    assert client.get("/api/models").status_code == 200
-    assert client.get("/api/models", headers={"host": "evil.example"}).status_code == 403
-
-
 def test_folders_without_a_model(tmp_path: Path, folders: list[Path]) -> None:
     with pytest.raises(ValueError, match="holds no model"):
         make_app([tmp_path])
@@ -333,12 +311,10 @@ def test_folders_without_a_model(tmp_path: Path, folders: list[Path]) -> None:
     assert answer.status_code == 500 and "cannot be opened" in answer.json()["error"]["message"]
 
 
-# ---- one request beside another -------------------------------------------------------------------------------------
+# ---- one request beside another --------------------------------------------------------------------------------------
 
 
 def test_the_queue_has_a_limit() -> None:
-    import asyncio
-
     async def scene() -> None:
         jobs = JobQueue(workers=1, most=2)
         started = [jobs.start(iter_forever()) for _ in range(2)]
@@ -362,20 +338,36 @@ def test_the_queue_has_a_limit() -> None:
     asyncio.run(asyncio.wait_for(scene(), 20))
 
 
+def test_one_client_has_a_share() -> None:
+    async def scene() -> None:
+        jobs = JobQueue(workers=1, most=12)
+        held = [jobs.start(iter_once(), "one") for _ in range(jobs.share)]
+        with pytest.raises(ShareTaken):
+            jobs.start(iter_once(), "one")
+        other = jobs.start(iter_once(), "two")
+        for job in (*held, other):
+            assert [message async for message in job] == [{"i": 0}]
+        jobs.start(iter_once(), "one").stop()  # the places are free again
+        jobs.close()
+
+    def iter_once() -> Any:
+        yield {"i": 0}
+
+    assert [JobQueue(1, most).share for most in (2, 6, 64)] == [2, 4, 32]
+    asyncio.run(asyncio.wait_for(scene(), 20))
+
+
+def test_a_client_with_too_many_requests_is_told_so(folders: list[Path]) -> None:
+    app = make_app(folders[-1:], most=8)
+    app.state.jobs.share = 0
+    answer = client_of(app).post("/api/chain", json={})
+    assert answer.status_code == 429 and "Too many requests at once" in answer.json()["error"]["message"]
+
+
 def test_a_busy_studio_says_so(folders: list[Path]) -> None:
     client = TestClient(make_app(folders[-1:], most=0), base_url="http://localhost")
     answer = client.post("/api/chain", json={})
     assert answer.status_code == 503 and "busy" in answer.json()["error"]["message"]
-
-
-def raw(address: str, path: str, body: dict[str, Any]) -> socket.socket:
-    """A request sent by hand, so that its connection can be cut at any moment."""
-    host, port = address.split(":")
-    content = json.dumps(body).encode()
-    connection = socket.create_connection((host, int(port)), timeout=30)
-    head = f"POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\nconnection: close\r\n"
-    connection.sendall(f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
-    return connection
 
 
 def test_twenty_clients_half_of_which_leave(app: Any, address: str) -> None:
@@ -397,14 +389,6 @@ def test_twenty_clients_half_of_which_leave(app: Any, address: str) -> None:
     assert b'"text":' in whole(99)
 
 
-def soon_idle(app: Any) -> None:
-    """Those who left no longer cost anything."""
-    start = time.monotonic()
-    while app.state.jobs.under_way and time.monotonic() - start < 5:
-        time.sleep(0.02)
-    assert app.state.jobs.under_way == 0
-
-
 def test_a_completion_ends_when_its_client_leaves(app: Any, address: str) -> None:
     body = {"prompt": "", "max_tokens": 24, "n": 8, "steps": 1024, "sampler": "metropolis"}
     with raw(address, "/v1/completions", body):
@@ -423,176 +407,3 @@ def test_a_slow_request_does_not_hold_up_another(address: str) -> None:
     assert time.monotonic() - start < 2
     for connection in slow:
         connection.close()
-
-
-# ---- the page in a browser ------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if not CHROMIUM.exists():
-        pytest.skip("there is no chromium")
-    api = pytest.importorskip("playwright.sync_api")
-    flags = (
-        "no-sandbox disable-gpu disable-quic no-first-run disable-background-networking disable-component-update disable-sync"
-    )
-    with api.sync_playwright() as player:
-        browser = player.chromium.launch(executable_path=str(CHROMIUM), args=[f"--{flag}" for flag in flags.split()])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def page(address: str, browser: Any) -> Iterator[Any]:
-    """The page on a phone, ready to be used; no mistake may happen in its script."""
-    page = browser.new_page(viewport={"width": 360, "height": 740})
-    mistakes: list[str] = []
-    page.on("pageerror", lambda error: mistakes.append(str(error)))
-    page.goto(f"http://{address}/")
-    page.wait_for_selector("body[data-ready]")
-    yield page
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360  # nothing sticks out
-    page.close()
-    assert not mistakes
-
-
-def run(page: Any, view: str) -> None:
-    page.click(f"#form-{view} .run")
-    page.wait_for_selector(f"#form-{view}:not([aria-busy])", timeout=20_000)
-
-
-def reload(page: Any) -> None:
-    page.reload()
-    page.wait_for_selector("body[data-ready]")
-
-
-def test_the_chain_in_a_browser(page: Any) -> None:
-    page.fill("#form-chain [name=steps]", "10")
-    run(page, "chain")
-    assert page.get_attribute("#moment", "max") == "10" and page.locator("#canvas span").count() == 24
-    text = page.text_content("#canvas")
-    assert "·" not in text
-    page.focus("#moment")
-    page.keyboard.press("Home")
-    assert set(page.text_content("#canvas")) == {"·"}
-    page.keyboard.press("End")
-    page.locator("#canvas span").first.focus()
-    page.keyboard.press("ArrowRight")
-    page.wait_for_selector("#candidates li")
-    assert "position 2" in page.inner_text("#candidates")
-    page.click("#play")
-    assert page.inner_text("#play") == "Pause"
-    page.click("#play")
-    with page.expect_download() as download:
-        page.click("#save")
-    assert "<!doctype html>" in Path(download.value.path()).read_text()
-    reload(page)
-    assert page.text_content("#canvas") == text and page.input_value("#form-chain [name=steps]") == "10"
-
-
-def test_a_chain_is_stopped_on_the_way(page: Any) -> None:
-    page.fill("#form-chain [name=steps]", "1024")
-    page.select_option("#form-chain [name=sampler]", "metropolis")
-    page.click("#form-chain .run")
-    page.wait_for_selector("#form-chain .stop")
-    page.wait_for_selector("#moment[max]", state="attached")  # a first canvas has come
-    run(page, "chain")
-    assert int(page.get_attribute("#moment", "max")) < 1000 and page.is_hidden("#error")
-
-
-def test_filling_in_in_a_browser(page: Any) -> None:
-    page.click("nav a[href='#infill']")
-    page.fill("#editor", "The cat sat on mats")
-    page.evaluate("document.getElementById('editor').setSelectionRange(4, 7)")
-    page.focus("#editor")
-    page.keyboard.press("Alt+KeyB")
-    page.wait_for_selector("#back:not([disabled])")
-    assert page.input_value("#editor") == "The ░░░ sat on mats"
-    run(page, "infill")
-    assert page.locator("#variants li").count() == 4
-    variant = page.locator("#variants p").nth(1).text_content()
-    assert variant.startswith("The ") and variant.endswith(" sat on mats")
-    page.locator("#variants button").nth(1).click()
-    assert page.input_value("#editor") == variant
-    page.click("#back")
-    assert page.input_value("#editor") == "The ░░░ sat on mats"
-    reload(page)
-    assert page.is_visible("#editor") and page.input_value("#editor") == "The ░░░ sat on mats"
-    assert page.locator("#variants li").count() == 4
-
-
-def test_a_gap_in_a_browser(page: Any) -> None:
-    page.select_option("#model", "flexmdm")
-    page.wait_for_selector("select[name=sampler] option[value=insertion]", state="attached")
-    page.click("nav a[href='#infill']")
-    page.fill("#editor", "The cat sat")
-    page.evaluate("document.getElementById('editor').setSelectionRange(4, 7)")
-    page.click("#blank")
-    page.wait_for_selector("#back:not([disabled])")
-    assert page.input_value("#editor") == "The [GAP] sat"
-    run(page, "infill")
-    variant = page.locator("#variants p").first.text_content()
-    assert variant.startswith("The ") and variant.endswith(" sat")
-
-
-def test_spelling_in_a_browser(page: Any) -> None:
-    page.click("nav a[href='#spelling']")
-    page.fill("#misspelled", "The caat sat on teh mat")
-    run(page, "spelling")
-    assert page.locator("#edits li").count() == 2 and "2 of 2" in page.inner_text("#tally")
-    page.locator("#edits li").first.get_by_text("as it was").click()
-    assert "1 of 2" in page.inner_text("#tally")
-    reload(page)
-    assert "1 of 2" in page.inner_text("#tally")
-    page.click("#take")
-    assert page.input_value("#misspelled") == "The caat sat on the mat"
-    run(page, "spelling")
-    page.get_by_text("always keep “caat”").click()
-    run(page, "spelling")
-    assert "Nothing to correct" in page.inner_text("#tally")
-
-
-def test_the_schedule_in_a_browser(page: Any) -> None:
-    page.click("nav a[href='#schedule']")
-    page.wait_for_selector("#charts svg")
-    assert page.locator("#charts figure").count() == 2 and page.locator("rect.bars").count() == 32
-    page.select_option("#model", "genmd4")
-    page.wait_for_selector("#charts figure:nth-of-type(3)")
-    assert page.locator("#charts .token").count() == 27
-    page.select_option("#model", "ar")
-    page.get_by_text("no noise schedule").wait_for()
-
-
-def test_samplers_side_by_side_in_a_browser(page: Any) -> None:
-    page.click("nav a[href='#samplers']")
-    page.fill("#form-samplers [name=steps]", "8")
-    run(page, "samplers")
-    assert page.locator(".result").count() == 3
-    first = page.locator(".result").first.inner_text()
-    assert "network calls" in first and "keeps the model's distribution" in first
-    reload(page)
-    assert page.is_visible("#view-samplers") and page.input_value("#form-samplers [name=steps]") == "8"
-    assert page.locator(".result").first.inner_text() == first
-    page.fill("#form-samplers [name=template]", "nothing is blank here")
-    run(page, "samplers")
-    assert "Nothing to fill in" in page.inner_text("#error")
-
-
-def test_every_control_has_a_name_and_can_be_reached(address: str, browser: Any) -> None:
-    page = browser.new_page(color_scheme="dark")
-    page.goto(f"http://{address}/")
-    page.wait_for_selector("body[data-ready]")
-    nameless = page.evaluate(
-        "[...document.querySelectorAll('input, select, textarea, button')].filter(one => !one.labels?.length"
-        " && !one.textContent.trim() && !one.getAttribute('aria-label')).map(one => one.outerHTML)"
-    )
-    assert nameless == []
-    reached = set()
-    for _ in range(20):
-        page.keyboard.press("Tab")
-        reached.add(
-            page.evaluate("document.activeElement.name || document.activeElement.hash || document.activeElement.className")
-        )
-    assert {"#chain", "#samplers", "template", "steps", "seed", "run"} <= reached
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(23, 23, 21)"
-    page.close()

@@ -76,6 +76,7 @@ from unnoise.sampler import (
     sample as sample,
     sample_frames as sample_frames,
 )
+from unnoise.sampler.psi import Psi as Psi
 from unnoise.schedule import (
     Cosine as Cosine,
     CosineTable as CosineTable,

@@ -3,15 +3,22 @@
 A folder holds config.json (method, length, labels, codec, network), model.safetensors and, where needed, codec files.
 """
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
+import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
+from unnoise.files import read_bytes
+
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+DIGEST = "unnoise-digest"  # in the metadata of the weights
+LARGEST_CONFIG = 64 * 2**20  # bytes
+FIELDS = {"method": str, "length": int, "labels": list, "codec": dict, "network": dict, "notes": dict}
 FORMAT = "unnoise-2"
 RENAMED = {".film.": ".adaln.", "network.clock.": "network.time_embed."}  # weights since format 1
 
@@ -23,7 +30,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not (folder / CONFIG).exists():
         raise ValueError(f"{folder} holds no model: {CONFIG} is missing")
     try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        config = json.loads(read_bytes(folder / CONFIG, LARGEST_CONFIG, "configuration").decode("utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{folder / CONFIG} is damaged: {error}") from error
     if isinstance(config, dict) and config.get("format") == "unnoise-1":
@@ -33,7 +40,18 @@ def read_config(folder: Path) -> dict[str, Any]:
             raise ValueError(f"{folder / CONFIG} does not describe a model ({error})") from error
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise ValueError(f"{folder / CONFIG} is not a configuration that this version of unnoise reads")
+    for field, kind in FIELDS.items():
+        if not isinstance(config.get(field), kind) or isinstance(config.get(field), bool):
+            raise ValueError(f"{folder / CONFIG} has no {field} as it should be")
+    if not all(isinstance(label, str) for label in config["labels"]):
+        raise ValueError(f"{folder / CONFIG} has labels that are no names")
     return config
+
+
+def digest(config: dict[str, Any], codec_identity: str) -> str:
+    """What the weights belong to: everything of a configuration that changes what they mean."""
+    meaning = {field: config[field] for field in ("method", "length", "labels", "network")} | {"codec": codec_identity}
+    return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
 
 
 def upgraded(config: dict[str, Any]) -> dict[str, Any]:
@@ -54,21 +72,35 @@ def upgraded(config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of model.safetensors, or ValueError; a pickle is refused."""
+def read_weights(path: Path, belongs_to: str) -> dict[str, Tensor]:
+    """The tensors of model.safetensors, or ValueError; a pickle is refused, and weights that belong to something else.
+
+    belongs_to: the digest of the configuration and codec. Weights of the first format have none and are taken as they are.
+    """
     if not path.exists():
         pickled = [p.name for p in path.parent.iterdir() if p.suffix in (".pt", ".pth", ".bin", ".ckpt", ".pkl")]
         hint = f"; {pickled[0]} is a pickle, which unnoise does not open" if pickled else ""
         raise ValueError(f"{path} is missing{hint}")
+    if not path.is_file():
+        raise ValueError("it is not an ordinary file")
     with open(path, "rb") as file:
         start = file.read(9)
     # a safetensors file begins with the length of its header, eight bytes of which the first may be any, and then {
     if start[8:] != b"{" and (start[:2] == b"PK" or start[:1] == b"\x80"):
         raise ValueError("it is a pickle, which unnoise does not open; convert it to safetensors")
     try:
+        with safe_open(path, "pt") as file:
+            saved_with = (file.metadata() or {}).get(DIGEST, belongs_to)
         found = load_file(path)
     except (SafetensorError, OSError) as error:
         raise ValueError(f"it is damaged or cut short ({error})") from error
+    if saved_with != belongs_to:
+        raise ValueError(f"it was saved with another configuration or codec; {CONFIG} or a codec file was changed since")
+    for name, value in found.items():
+        if not value.is_floating_point():
+            raise ValueError(f"the weight {name} has whole numbers ({value.dtype}), not floating-point ones")
+        if not bool(torch.isfinite(value).all()):
+            raise ValueError(f"the weight {name} holds numbers that are not finite")
     return {_present_name(name): value for name, value in found.items()}
 
 

@@ -72,6 +72,11 @@ def text_of(argument: str) -> str:
     return argument
 
 
+def printable(value: object) -> str:
+    """A text from a file as a terminal may show it: no control characters, so that none can steer it."""
+    return "".join(c if c.isprintable() else "�" for c in str(value))
+
+
 def at_least(least: int, **counts: int | None) -> None:
     """ValueError naming the first count that is given and too small."""
     for name, count in counts.items():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import arg
 
-from unnoise.cli.base import Json, ModelName, bundled, model_folders, open_model
+from unnoise.cli.base import Json, ModelName, bundled, model_folders, open_model, printable
 
 if TYPE_CHECKING:
     from unnoise.model.model import Model
@@ -49,9 +49,9 @@ class InfoCommand:
         print(f"codec      {codec_kind(codec)}, {codec.vocab} tokens{', one of them ends a text' if codec.end else ''}")
         print(f"length     {model.length} tokens")
         if model.labels:
-            print(f"labels     {', '.join(model.labels)}")
+            print(f"labels     {printable(', '.join(model.labels))}")
         for name, value in model.notes.items():
-            print(f"{name:10s} {value}")
+            print(f"{printable(name):10s} {printable(value)}")
         if self.schedule:
             self._show(self._schedule(model))
         return 0
@@ -95,14 +95,11 @@ class LsCommand:
         """Print the table of methods, then the models at hand."""
         from unnoise.data import codec_names
         from unnoise.method_table import method, method_options, methods
-        from unnoise.registry import registered
+        from unnoise.network.table import network_names
         from unnoise.sampler_table import named_sampler, sampler_names
 
-        networks = list(registered("network"))
-        models = {
-            path.name if bundled(path) else str(path): json.loads((path / "config.json").read_text()).get("method", "?")
-            for path in model_folders()
-        }
+        networks = network_names()
+        models = {path.name if bundled(path) else str(path): _method_of(path) for path in model_folders()}
         samplers = {name: named_sampler(name) for name in sampler_names()}
         if self.as_json:
             found = {
@@ -129,7 +126,7 @@ class LsCommand:
         print("codecs\n  " + ", ".join(codec_names()))
         print("models")
         for path, name in models.items():
-            print(f"  {path:20s} {name}")
+            print(f"  {printable(path):20s} {name}")
         return 0
 
     def _sampler(self, sampler: "Sampler") -> dict[str, Any]:
@@ -142,3 +139,13 @@ class LsCommand:
             if field.kind != "sampler"
         ]
         return {"distribution": sampler.distribution, "keeps_distribution": sampler.keeps_distribution, "fields": fields}
+
+
+def _method_of(folder: Path) -> str:
+    """The method of the model in a folder, or what stands in the way of reading it."""
+    from unnoise.checkpoint.ours import read_config
+
+    try:
+        return printable(read_config(folder)["method"])
+    except ValueError:
+        return "? (damaged)"

@@ -124,8 +124,3 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("unnoise: stopped", file=sys.stderr)
         return 130
-
-
-def entry() -> None:
-    """The console script."""
-    sys.exit(main())

@@ -1,5 +1,6 @@
 """Byte-pair encoding by HF tokenizers: trained on a corpus, or GPT-2's from its files."""
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,12 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from unnoise.data.codec import Codec, Tokens, check_texts
+from unnoise.files import read_bytes, write_atomically
 
 FILE = "tokenizer.json"
 END = "<|endoftext|>"
+MOST_TOKENS = 1_000_000
+LARGEST = 256 * 2**20  # bytes of a tokenizer
 
 
 class Bpe(Codec):
@@ -39,6 +43,8 @@ class Bpe(Codec):
     @staticmethod
     def of(texts: Iterable[str], vocab: int = 2048, end: bool = False) -> "Bpe":
         """Train on texts; the 256 bytes are always among the `vocab` tokens."""
+        if vocab > MOST_TOKENS:
+            raise ValueError(f"a vocabulary has at most {MOST_TOKENS:,} tokens here, found {vocab:,}")
         if vocab < 256 + end:
             raise ValueError(f"byte-level BPE needs a vocabulary of at least {256 + end}, found {vocab}")
         tokenizer = _byte_level(models.BPE())
@@ -55,14 +61,20 @@ class Bpe(Codec):
     def gpt2(folder: Path) -> "Bpe":
         """GPT-2's vocabulary from `vocab.json` and `merges.txt`, or `tokenizer.json`, in a folder."""
         if (folder / FILE).exists():
-            return Bpe(Tokenizer.from_file(str(folder / FILE)))
+            return Bpe(_read_tokenizer(folder / FILE))
         vocab, merges = folder / "vocab.json", folder / "merges.txt"
         if not (vocab.exists() and merges.exists()):
             raise ValueError(f"GPT-2's vocabulary needs vocab.json and merges.txt, or tokenizer.json, in {folder}")
-        tokenizer = _byte_level(models.BPE.from_file(str(vocab), str(merges)))
+        try:
+            tokenizer = _byte_level(models.BPE.from_file(str(vocab), str(merges)))
+        except Exception as error:  # the library raises bare exceptions
+            raise ValueError(f"the vocabulary in {folder} cannot be read: {error}") from error
         if tokenizer.token_to_id(END) is not None:
             tokenizer.add_special_tokens([END])
         return Bpe(tokenizer)
+
+    def identity(self) -> str:
+        return hashlib.sha256(self.tokenizer.to_str().encode()).hexdigest()
 
     def encode(self, text: str, strict: bool = False) -> Tokens:
         return np.array(self.tokenizer.encode(text).ids, dtype=np.int64)
@@ -74,7 +86,15 @@ class Bpe(Codec):
         return "¶" if token == self.end else self.tokenizer.decode([token], skip_special_tokens=False)
 
     def save(self, folder: Path) -> None:
-        self.tokenizer.save(str(folder / FILE))
+        write_atomically(folder / FILE, self.tokenizer.to_str(pretty=True).encode())
+
+
+def _read_tokenizer(path: Path) -> Tokenizer:
+    content = read_bytes(path, LARGEST, "tokenizer")
+    try:
+        return Tokenizer.from_buffer(content)
+    except Exception as error:  # the library raises bare exceptions
+        raise ValueError(f"{path} is not a tokenizer, or damaged: {error}") from error
 
 
 def _byte_level(model: models.BPE) -> Tokenizer:

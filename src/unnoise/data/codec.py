@@ -4,6 +4,7 @@ A codec made with `end=True` has one more token, the last, that stands between d
 where a text ends, and generation stops there.
 """
 
+import json
 import re
 import unicodedata
 from abc import ABC, abstractmethod
@@ -77,6 +78,10 @@ class Codec(ABC):
     def save(self, folder: Path) -> None:
         """Write whatever does not fit into the configuration."""
         return
+
+    def identity(self) -> str:
+        """What tells this codec from every other: two with the same identity read every text alike."""
+        return json.dumps([type(self).__name__, self.config()], sort_keys=True, ensure_ascii=True)
 
     def until_end(self, tokens: Sequence[int] | Tokens) -> list[int]:
         """The tokens before the first end token."""

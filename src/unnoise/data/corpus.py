@@ -4,7 +4,6 @@
 perhaps `label` (.jsonl), a folder with train, valid and test, or a file of images (.npz).
 """
 
-import gzip
 import hashlib
 import importlib.util
 import itertools
@@ -29,7 +28,7 @@ from unnoise.data.documents import Documents, read_jsonl
 from unnoise.data.images import digits, images
 from unnoise.data.source import SPLITS, Source, split_documents
 from unnoise.data.texts import Rows, Stream, Texts
-from unnoise.files import write_atomically
+from unnoise.files import LARGEST_TEXT, read_bytes, write_atomically
 
 ALIASES = {"valid": ("valid", "validation", "val", "dev")}
 MAHONEY = {  # name → address, sha1 of the unzipped file, its size
@@ -82,7 +81,7 @@ class Corpus(Source):
         found = list(itertools.chain.from_iterable(map(sentences, self._documents(split))))
         if len(found) == 1:
             tokens = torch.from_numpy(codec.encode(found[0]))
-            return Rows.of(Stream(tokens, length).windows())
+            return Rows.of(Stream(tokens, length).windows(), characters=len(found[0]) / len(tokens))
         rows = [codec.encode(text) for text in found]
         kept = [(row, len(text)) for row, text in zip(rows, found, strict=True) if 0 < len(row) <= length]
         if not kept:
@@ -95,15 +94,15 @@ class Corpus(Source):
         """The split as one stream of tokens, documents divided by the end token: [n], memory-mapped."""
         documents = self._documents(split)
         kind = np.dtype(np.uint8 if codec.vocab <= 256 else np.uint16 if codec.vocab <= 65_536 else np.int32)
-        label = json.dumps([self.key, split, codec_kind(codec), codec.config(), _fingerprint(codec)], sort_keys=True)
+        label = json.dumps([self.key, split, codec_kind(codec), codec.identity()], sort_keys=True)
         path = cache_folder() / "tokens" / f"{hashlib.sha1(label.encode()).hexdigest()[:20]}.{kind.name}"
-        if not path.exists():
+        if not is_whole(path):
             parts = []
             for text in documents:
                 parts.append(codec.encode(text).astype(kind))
                 if codec.end is not None:
                     parts.append(np.array([codec.end], dtype=kind))
-            write_atomically(path, np.concatenate(parts).tobytes() if parts else b"")
+            write_whole(path, np.concatenate(parts).tobytes() if parts else b"")
         if path.stat().st_size == 0:
             raise ValueError(f"the {split} split of {self.name} is empty")
         return torch.from_numpy(np.memmap(path, dtype=kind, mode="c"))
@@ -121,10 +120,22 @@ def sentences(text: str) -> list[str]:
 _SENTENCE_END = re.compile(r"\n+|(?<=[.!?])(?<!\bMr\.)(?<!\bMrs\.)(?<!\bDr\.)(?<!\b[A-Z]\.)\s+")
 
 
-def _fingerprint(codec: Codec) -> str:
-    """What tells two codecs of one configuration apart: how they write the same sentence."""
-    probe = "The quick brown fox jumps over the lazy dog 0123456789, ÀÉÎ.\n"
-    return hashlib.sha1(codec.encode(probe).tobytes()).hexdigest()
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file of the cache, and beside it its length and hash."""
+    write_atomically(path, content)
+    write_atomically(path.with_suffix(".sum"), f"{len(content)} {hashlib.blake2b(content).hexdigest()}".encode())
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a file of the cache is as it was written: its length, and its hash."""
+    sums = path.with_suffix(".sum")
+    if not path.is_file() or not sums.is_file():
+        return False
+    length, _, digest = sums.read_text(encoding="utf-8").partition(" ")
+    if not length.isdigit() or path.stat().st_size != int(length):
+        return False
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, hashlib.blake2b).hexdigest() == digest
 
 
 # ---- sources ----------------------------------------------------------------------------------------------------------
@@ -159,11 +170,7 @@ def corpus(source: str) -> Source:
 
 def read_text(path: Path) -> str:
     """A text file, plain or .gz; bytes that are not UTF-8 are kept as surrogates."""
-    try:
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (gzip.BadGzipFile, EOFError, OSError) as error:
-        raise ValueError(f"cannot read {path}: {error}") from error
-    return raw.decode("utf-8", "surrogateescape")
+    return read_bytes(path, LARGEST_TEXT, "text").decode("utf-8", "surrogateescape")
 
 
 def _key(paths: list[Path]) -> str:
@@ -216,8 +223,12 @@ def _mahoney(name: str) -> Corpus:
             raise ValueError(
                 f"cannot fetch {name} from {address} ({error}); download it elsewhere and pass its path with --data"
             ) from error
-        with zipfile.ZipFile(archive) as unzipped:
-            content = unzipped.read(name)
+        try:
+            with zipfile.ZipFile(archive) as unzipped:
+                content = unzipped.read(name)
+        except (zipfile.BadZipFile, KeyError, EOFError) as error:
+            archive.unlink()
+            raise ValueError(f"what came from {address} is not {name} ({error}); try again") from error
         if len(content) != size or hashlib.sha1(content).hexdigest() != sha1:
             archive.unlink()
             raise ValueError(f"what came from {address} is not {name} (wrong checksum); try again")
@@ -232,9 +243,16 @@ def _fetch(address: str, target: Path) -> Path:
     part.parent.mkdir(parents=True, exist_ok=True)
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(address, headers={"Range": f"bytes={have}-"} if have else {})
-    with urllib.request.urlopen(request, timeout=30) as response, open(part, "ab" if response.status == 206 else "wb") as file:
-        while chunk := response.read(1 << 20):
-            file.write(chunk)
+    try:
+        with (
+            urllib.request.urlopen(request, timeout=30) as response,
+            open(part, "ab" if response.status == 206 else "wb") as file,
+        ):
+            while chunk := response.read(1 << 20):
+                file.write(chunk)
+    except urllib.error.HTTPError as error:
+        if error.code != 416 or not have:  # 416: nothing is left to fetch, the earlier attempt had it all
+            raise
     os.replace(part, target)
     return target
 

@@ -1,6 +1,8 @@
 """Images as data: scikit-learn's digits, or arrays in an .npz file; sheets of images as PNG."""
 
 import importlib.util
+import zipfile
+import zlib
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -13,6 +15,9 @@ from unnoise.data.pixels import Pixels
 from unnoise.data.source import Source
 from unnoise.data.texts import Rows, Texts
 from unnoise.files import write_atomically
+
+MOST_LABELS = 100_000
+LARGEST = 2 * 2**30  # bytes of arrays, unpacked
 
 
 @dataclass(frozen=True)
@@ -68,10 +73,7 @@ def images(path: Path) -> Images:
 
     A tenth of the training images, evenly spread, is held out for valid.
     """
-    try:
-        arrays = dict(np.load(path, allow_pickle=False))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"cannot read {path}: {error}") from error
+    arrays = read_arrays(path)
     pictures = {name: array for name, array in arrays.items() if array.dtype == np.uint8 and array.ndim in (3, 4)}
     train = next((name for name in pictures if "train" in name), None)
     test = next((name for name in pictures if "test" in name), None)
@@ -79,6 +81,10 @@ def images(path: Path) -> Images:
         raise ValueError(
             f"{path} needs uint8 arrays of images with train and test in their names, found {', '.join(arrays) or 'nothing'}"
         )
+    if len(pictures[train]) < 10 or not len(pictures[test]) or not pictures[train][0].size:
+        raise ValueError(f"{path} needs at least ten images to train on and one to test on, none of them empty")
+    if pictures[train].shape[1:] != pictures[test].shape[1:]:
+        raise ValueError(f"the images in {path} have two shapes, {pictures[train].shape[1:]} and {pictures[test].shape[1:]}")
     held_out = np.arange(len(pictures[train])) % 10 == 9
     labels = {split: _labels(arrays, split, len(pictures[name])) for split, name in (("train", train), ("test", test))}
     known = all(found is not None for found in labels.values())
@@ -91,9 +97,24 @@ def images(path: Path) -> Images:
     )
 
 
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file, or ValueError; one that would unpack to more than 2 GiB is refused before it is unpacked."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+        if size > LARGEST:
+            raise ValueError(f"it would unpack to {size:,} bytes, more than the {LARGEST:,} that are read")
+        with np.load(path, allow_pickle=False) as found:
+            return {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, SyntaxError) as error:
+        raise ValueError(f"cannot read {path}: {error}") from error
+
+
 def _labels(arrays: dict[str, np.ndarray], split: str, count: int) -> np.ndarray | None:
     for name, array in arrays.items():
         if split in name and array.size == count and np.issubdtype(array.dtype, np.integer):
+            if int(array.min()) < 0 or int(array.max()) >= MOST_LABELS:
+                raise ValueError(f"labels go from 0 to {MOST_LABELS - 1}, found {int(array.min())} to {int(array.max())}")
             return array.reshape(-1)
     return None
 

@@ -88,10 +88,10 @@ class Rows(Texts):
         self.labels = labels
 
     @staticmethod
-    def of(rows: Tensor, labels: Tensor | None = None) -> "Rows":
+    def of(rows: Tensor, labels: Tensor | None = None, characters: float = 1.0) -> "Rows":
         """Texts from a table [N, L] long, padded with −1."""
         there = rows != PAD
-        return Rows(rows[there], there.sum(1).numpy(), labels=labels)
+        return Rows(rows[there], there.sum(1).numpy(), characters, labels)
 
     def batch(self, size: int, seed: int, step: int) -> Batch:
         chosen = torch.randint(len(self.lengths), (size,), generator=step_generator(seed, step))

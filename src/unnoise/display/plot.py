@@ -83,7 +83,7 @@ def read_log(folder: Path) -> tuple[list[tuple[int, float]], list[tuple[int, flo
     """A run's log: (step, loss in bits) and (step, bits on held-out text, standard error)."""
     if not (folder / LOG).exists():
         raise ValueError(f"{folder} has no training log ({LOG})")
-    lines = [json.loads(line) for line in (folder / LOG).read_text().splitlines()]
+    lines = [json.loads(line) for line in (folder / LOG).read_text(encoding="utf-8").splitlines()]
     losses = [(line["step"], line["loss_bits"]) for line in lines if "loss_bits" in line]
     return losses, [(line["step"], line["valid_bits_per_char"], line["stderr"]) for line in lines if "stderr" in line]
 

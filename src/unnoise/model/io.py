@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save as safetensors
 from torch import Tensor
 
-from unnoise.checkpoint.ours import CONFIG, FORMAT, WEIGHTS, read_config, read_weights
+from unnoise.checkpoint.ours import CONFIG, DIGEST, FORMAT, WEIGHTS, digest, read_config, read_weights
 from unnoise.data import codec_from, codec_kind
 from unnoise.files import write_atomically
 from unnoise.method_table import method as method_named
@@ -39,7 +39,7 @@ def save(model: "Model", folder: Path) -> None:
     """Write the folder; each file is there whole or not at all."""
     config = config_of(model)
     try:
-        described = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+        described = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
         raise ValueError(f"the configuration of the network or codec is not plain JSON ({error})") from error
     folder.mkdir(parents=True, exist_ok=True)
@@ -47,33 +47,42 @@ def save(model: "Model", folder: Path) -> None:
     if model.words is not None:
         model.words.save(folder / WORDS)
     tensors = {name: value.detach().cpu().contiguous() for name, value in model.weights().items()}
-    write_atomically(folder / WEIGHTS, safetensors(tensors))
+    for name, value in tensors.items():
+        if not bool(torch.isfinite(value).all()):
+            raise ValueError(f"the weight {name} holds numbers that are not finite: such a model is not saved")
+    content = safetensors(tensors, metadata={DIGEST: digest(config, model.codec.identity())})
+    write_atomically(folder / WEIGHTS, content)
     write_atomically(folder / CONFIG, described.encode())
 
 
 def load(path: str | Path) -> "Model":
     """A saved model from its folder, or a bundled one by its name ("wiki")."""
-    from unnoise.model.model import Model
-
     bundled = BUNDLED / path
     folder = bundled if (bundled / CONFIG).exists() else Path(path)
     config = read_config(folder)
+    model = without_weights(folder, config)
     try:
-        entry = method_named(config["method"])
-        codec = codec_from(config["codec"], folder)
-        network = rebuild_network(config["network"]["name"], config["network"]["config"])
-        model = Model(entry, codec, network, config["length"], config["labels"])
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{folder / CONFIG} does not describe a model of this version of unnoise ({error})") from error
-    try:
-        put_weights(model, read_weights(folder / WEIGHTS))
+        put_weights(model, read_weights(folder / WEIGHTS, digest(config, model.codec.identity())))
     except ValueError as error:
         raise ValueError(f"{folder / WEIGHTS} does not fit {CONFIG}: {error}") from error
-    model.notes = config.get("notes", {})
+    model.notes = config["notes"]
     if (folder / WORDS).exists():
         model.words = Words.load(folder / WORDS)
     model.network.eval()
     return model
+
+
+def without_weights(folder: Path, config: dict[str, Any]) -> "Model":
+    """The model that a configuration describes, with fresh weights."""
+    from unnoise.model.model import Model
+
+    try:
+        entry = method_named(config["method"])
+        codec = codec_from(config["codec"], folder)
+        network = rebuild_network(config["network"]["name"], config["network"]["config"])
+        return Model(entry, codec, network, config["length"], config["labels"])
+    except (KeyError, TypeError, AttributeError, OverflowError, MemoryError, RuntimeError) as error:
+        raise ValueError(f"{folder / CONFIG} does not describe a model of this version of unnoise ({error})") from error
 
 
 def put_weights(model: "Model", weights: dict[str, Tensor]) -> None:

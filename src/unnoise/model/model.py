@@ -24,7 +24,7 @@ from unnoise.objective import Objective
 from unnoise.process.state import OPEN
 from unnoise.sampler import Sampler
 from unnoise.sampler_table import named_sampler, sampler_name, sampler_names
-from unnoise.spelling import FILE as WORDS, Correction, Speller, Words
+from unnoise.spelling import Correction, Speller, Words
 
 
 class Model:
@@ -94,10 +94,6 @@ class Model:
         """Everything learned: the network's weights, and the process's if its schedule is learned."""
         named = {f"network.{name}": value for name, value in self.network.state_dict().items()}
         return named | {f"process.{name}": value for name, value in self.process.state_dict().items()}
-
-    def load_weights(self, weights: dict[str, Tensor]) -> None:
-        """Put weights in, or ValueError naming the first that is missing, unknown or of the wrong shape."""
-        io.put_weights(self, weights)
 
     def to(self, device: str | torch.device) -> "Model":
         """This model, moved."""
@@ -267,8 +263,6 @@ class Model:
 
         strength: 0 changes nothing, 1 takes the likeliest candidate always.
         """
-        if self.words is None:
-            raise ValueError(f"this model has no list of words ({WORDS}) beside it, so it cannot correct spelling")
         return Speller(self, self.words).correct(text, strength, keep)
 
     def score(

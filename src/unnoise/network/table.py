@@ -44,6 +44,11 @@ def rebuild_network(name: str, config: Mapping[str, Any]) -> nn.Module:
         raise ValueError(f"the network {name} cannot be built from its configuration: {error}") from error
 
 
+def network_names() -> list[str]:
+    """All names."""
+    return list(registered("network"))
+
+
 def network_name(network: nn.Module) -> str:
     """The name under which a network's class is registered, or ValueError: without one a saved model could not be read."""
     for name, known in registered("network").items():

@@ -54,9 +54,9 @@ def bregman(log_s: Tensor, r: Tensor) -> Tensor:
 class Process(StateSpace, ABC):
     """Noise that acts on each position by itself, as a Markov jump process over `states` ≥ `vocab` states.
 
-    reverse: how a mean μ is read. "marginal": μ = p(x_0 | x_t), reverse step Σ_{x_0} μ(x_0) q(x_s | x_t, x_0) (D3PM,
-    arXiv:2107.03006). "plug-in": μ does not know its own position's token, reverse step q(x_s | x_t, x̂_0 = μ)
-    (Multinomial Diffusion, arXiv:2102.05379).
+    reverse: how a mean μ is read. "marginal": μ = p(x_0 | x_t), reverse step Σ_{x_0} μ(x_0) q(x_s | x_t, x_0); no paper's own.
+    "plug-in": μ does not know its own position's token, reverse step q(x_s | x_t, x̂_0 = μ) (Multinomial Diffusion,
+    arXiv:2102.05379; D3PM, arXiv:2107.03006; UDLM, arXiv:2412.10193). For masks both are the same.
     """
 
     schedule: Schedule

@@ -1,27 +1,28 @@
-"""How people misspell: what is known of what stands there and of what could be meant, and what each fact weighs."""
+"""How people misspell: what speaks for and against a correction, and how much each fact counts."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from unnoise.spelling.distance import edit_distance, edit_operations, sound, swaps
+from unnoise.spelling.english import ENDINGS, VOWELS
 from unnoise.spelling.words import Words
 
-VOWELS = frozenset("aeiouy")
-ENDINGS = frozenset(("s", "es", "d", "ed", "ing", "e", "ly"))
+FREQUENT = 20  # a word that occurs more often is frequent
 
 
 @dataclass(frozen=True)
 class Channel:
     """The weights of a log-linear model, in nats for each unit of evidence:
 
-        log p(meant | standing, the rest) = Σ_k weight_k · evidence_k(standing, meant, the rest) + constant.
+        log p(intended | written, the rest) = Σ_k weight_k · evidence_k(written, intended, the rest) + constant.
 
     Fitted by maximum likelihood to mistakes of school children (`benchmarks/spelling.py --fit`).
     """
 
-    count: float = 0.46  # log p(meant) by its count
-    context: float = 0.01  # log p_model(meant | the rest)
-    letter: float = 0.59  # for each letter of what is meant: longer words are less likely one by one
+    count: float = 0.46  # log p(intended) by its count
+    context: float = 0.01  # log p_model(intended | the rest)
+    letter: float = 0.59  # for each letter of what is intended: longer words are less likely one by one
     unknown: float = -1.22  # a word that the training text does not have
     vowel: float = -1.93  # an edit of a vowel
     consonant: float = -1.83
@@ -34,62 +35,77 @@ class Channel:
     known: float = -1.39  # changing a word that the training text has
     frequent: float = -0.75  # and has often
     short: float = -0.86  # changing a word of three letters or fewer
-    boundary: float = -0.66  # words run together or torn apart
+    boundary: float = -0.66  # two words written as one, or one as two
     ending: float = 0.99  # a grammatical ending more or less
 
-    def weigh(self, evidence: Mapping[str, float]) -> float:
+    def score(self, evidence: Mapping[str, float]) -> float:
         """log p up to a constant."""
         weights = vars(self)
         return sum(weights[name] * value for name, value in evidence.items())
 
+    def limits(self) -> tuple[float, float]:
+        """The most that each edit, and that all else about how two words differ, can add to a score."""
+        edit = max(self.vowel, self.consonant, self.double, self.swap)
+        rest = sum(max(0.0, weight) for weight in (self.first, self.ending))
+        return edit, rest if edit <= 0 and self.sound <= 0 else math.inf
 
-def evidence(words: Words, standing: str, meant: str, name: bool = False, opening: bool = False) -> dict[str, float]:
-    """What speaks for and against `meant` (one word, or two) where `standing` (one word, or two) is written; no context.
+
+def evidence(words: Words, written: str, intended: str, name: bool = False, opening: bool = False) -> dict[str, float]:
+    """What speaks for and against `intended` (one word, or two) where `written` (one word, or two) is written; no context.
 
     name, opening: whether it has a capital inside a sentence, or at the start of one.
     """
-    parts = meant.split()
-    found = {
+    if written == intended:
+        return of_word(words, intended)
+    return of_word(words, intended) | of_change(words, written, name, opening) | of_difference(written, intended)
+
+
+def of_word(words: Words, intended: str) -> dict[str, float]:
+    """What speaks for and against a word, or two, whatever is written."""
+    parts = intended.split()
+    return {
         "count": sum(map(words.log_p, parts)),
-        "letter": float(len(meant)),
+        "letter": float(len(intended)),
         "unknown": float(sum(part not in words.counts for part in parts)),
     }
-    if standing == meant:
-        return found
-    known = all(part in words.counts for part in standing.split())
-    found |= {
+
+
+def of_change(words: Words, written: str, name: bool = False, opening: bool = False) -> dict[str, float]:
+    """What speaks for and against changing what is written, whatever is intended."""
+    fewest = min(words.counts.get(part, 0) for part in written.split())
+    return {
         "name": float(name),
         "opening": float(opening),
-        "known": float(known),
-        "frequent": float(known and min(words.counts[part] for part in standing.split()) > 20),
-        "short": float(len(standing) < 4),
+        "known": float(fewest > 0),
+        "frequent": float(fewest > FREQUENT),
+        "short": float(len(written) < 4),
     }
-    if standing.replace(" ", "") == meant.replace(" ", ""):
-        return found | {"boundary": 1.0}
-    longer, shorter = sorted((standing, meant), key=len, reverse=True)
-    return (
-        found
-        | edits(standing, meant)
-        | {
-            "first": float(standing[0] != meant[0]),
-            "sound": float(edit_distance(sound(standing), sound(meant))),
-            "ending": float(longer.startswith(shorter) and longer[len(shorter) :] in ENDINGS),
-        }
-    )
 
 
-def edits(standing: str, meant: str) -> dict[str, float]:
+def of_difference(written: str, intended: str) -> dict[str, float]:
+    """How the two differ."""
+    if written.replace(" ", "") == intended.replace(" ", ""):
+        return {"boundary": 1.0}
+    longer, shorter = sorted((written, intended), key=len, reverse=True)
+    return edits(written, intended) | {
+        "first": float(written[0] != intended[0]),
+        "sound": float(edit_distance(sound(written), sound(intended))),
+        "ending": float(longer.startswith(shorter) and longer[len(shorter) :] in ENDINGS),
+    }
+
+
+def edits(written: str, intended: str) -> dict[str, float]:
     """The edits from one word to another by their kind."""
-    swapped = swaps(standing, meant)
+    swapped = swaps(written, intended)
     kinds = {"vowel": 0.0, "consonant": 0.0, "double": 0.0, "swap": float(swapped)}
     if swapped:
-        kinds["consonant"] = float(edit_distance(standing, meant) - swapped)
+        kinds["consonant"] = float(edit_distance(written, intended) - swapped)
         return kinds
-    for edit in edit_operations(meant, standing):
+    for edit in edit_operations(intended, written):
         if edit.tag == "replace":
-            kinds["vowel" if {meant[edit.src_pos], standing[edit.dest_pos]} <= VOWELS else "consonant"] += 1
+            kinds["vowel" if {intended[edit.src_pos], written[edit.dest_pos]} <= VOWELS else "consonant"] += 1
             continue
-        word, place = (meant, edit.src_pos) if edit.tag == "delete" else (standing, edit.dest_pos)
+        word, place = (intended, edit.src_pos) if edit.tag == "delete" else (written, edit.dest_pos)
         letter = word[place]
         if letter in (word[place - 1 : place], word[place + 1 : place + 2]):
             kinds["double"] += 1

@@ -1,12 +1,16 @@
 """How far two words are apart in letters and in sound (rapidfuzz and jellyfish, the extra `spelling`)."""
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from rapidfuzz.distance import Editops
+
+AT_ONCE = 64  # words compared with all others at once
 
 
 def check_installed() -> None:
@@ -36,13 +40,16 @@ def edit_operations(one: str, other: str) -> "Editops":
     return Levenshtein.editops(one, other)
 
 
-def within(word: str, words: Sequence[str], distance: int) -> dict[str, int]:
-    """Those of many words that are at most so many edits away, and how many each is."""
-    from rapidfuzz import process as search
+def within(words: Sequence[str], others: Sequence[str], distance: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """For each word which of the others are at most so many edits away, by their places, and how many edits each is."""
+    from rapidfuzz import process
     from rapidfuzz.distance import OSA
 
-    found = search.extract(word, words, scorer=OSA.distance, score_cutoff=distance, limit=None)
-    return {other: int(edits) for other, edits, _ in found}
+    for first in range(0, len(words), AT_ONCE):
+        some = words[first : first + AT_ONCE]
+        for edits in process.cdist(some, others, scorer=OSA.distance, score_cutoff=distance, dtype=np.uint8):
+            (places,) = np.nonzero(edits <= distance)
+            yield places, edits[places]
 
 
 @cache

@@ -1,9 +1,11 @@
-"""Who may use the studio: only requests for this machine by its own name, and none that another site's page has sent."""
+"""Who may use the studio: requests for this machine by its own name, that no other site's page sent, with the token if any."""
 
+import hmac
 import ipaddress
-from urllib.parse import urlsplit
+import re
+from urllib.parse import parse_qs, urlsplit
 
-from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from unnoise.studio.responses import error_response
@@ -17,38 +19,54 @@ HEADERS = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
+TOKEN = re.compile(r"[A-Za-z0-9._~-]{8,200}")
+NO_TOKEN = (
+    "This studio needs its token: open the address with ?token=… that it printed at its start, "
+    "or send the header “Authorization: Bearer …”."
+)
+
+
+def check_token(token: str | None) -> None:
+    """ValueError unless a token, if there is one, fits into an address, a header and a cookie, and is not too short."""
+    if token is not None and not TOKEN.fullmatch(token):
+        raise ValueError("a token has 8 to 200 letters, digits, or characters of - . _ ~")
 
 
 class AccessCheck:
-    """Middleware that checks the Host and Origin of a request, and puts security headers on the answer.
+    """Middleware that checks the Host, the Origin and the token of a request, and puts security headers on the answer.
 
     A page that has its name point to this machine (DNS rebinding) still says that name in the Host header. Where the studio is
     open to the network, any literal address is its own: rebinding needs a name.
+
+    The token comes in the address of the page, which then sets a cookie, or in the Authorization header.
     """
 
-    def __init__(self, app: ASGIApp, host: str):
-        self.app, self.host = app, host
+    def __init__(self, app: ASGIApp, host: str, token: str | None = None):
+        self.app, self.host, self.token = app, host, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check, pass on, and put the headers on the answer."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        request = HTTPConnection(scope)
+        added = dict(HEADERS)
+        answer = self.app
+        if not self.is_here(request.headers.get("host", "")):
+            answer = error_response("This studio answers only under the address at which it was started.", 403)
+        elif _from_another_site(request):
+            answer = error_response("Another site's page cannot use this studio.", 403)
+        elif self.token and self.is_token(_token_in_address(request)):
+            added["set-cookie"] = f"{_cookie_name(request)}={self.token}; Path=/; HttpOnly; SameSite=Strict"
+        elif self.token and not any(map(self.is_token, (_bearer_token(request), request.cookies.get(_cookie_name(request))))):
+            answer = error_response(NO_TOKEN, 401, code="invalid_api_key")
+            added["www-authenticate"] = "Bearer"
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] += [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] += [(name.encode(), value.encode()) for name, value in added.items()]
             await send(message)
 
-        headers = Headers(scope=scope)
-        host, origin = headers.get("host", ""), headers.get("origin")
-        answer = self.app
-        if not self.is_here(host):
-            answer = error_response("This studio answers only under the address at which it was started.", 403)
-        elif (origin is not None and origin.partition("://")[2] != host) or (
-            scope["method"] != "GET" and headers.get("sec-fetch-site") == "cross-site"
-        ):
-            answer = error_response("Another site's page cannot use this studio.", 403)
         await answer(scope, receive, send_with_headers)
 
     def is_here(self, host: str) -> bool:
@@ -60,6 +78,34 @@ class AccessCheck:
         if name in (*LOCAL, self.host.lower()):
             return True
         return self.host in EVERYWHERE and _is_address(name)
+
+    def is_token(self, sent: str | None) -> bool:
+        """Whether this is the token, compared in constant time."""
+        return bool(sent and self.token) and hmac.compare_digest(str(sent).encode(), str(self.token).encode())
+
+
+def _from_another_site(request: HTTPConnection) -> bool:
+    origin, host = request.headers.get("origin"), request.headers.get("host", "")
+    if origin is not None and origin.partition("://")[2] != host:
+        return True
+    return request.scope["method"] != "GET" and request.headers.get("sec-fetch-site") == "cross-site"
+
+
+def _token_in_address(request: HTTPConnection) -> str | None:
+    if request.scope["path"] != "/":
+        return None
+    return next(iter(parse_qs(request.scope["query_string"].decode("latin-1")).get("token", [])), None)
+
+
+def _bearer_token(request: HTTPConnection) -> str:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _cookie_name(request: HTTPConnection) -> str:
+    """A name for this port: a browser sends the cookies of one port to all ports of a host."""
+    server = request.scope.get("server")
+    return f"unnoise-{server[1] if server else 0}"
 
 
 def _is_address(name: str) -> bool:

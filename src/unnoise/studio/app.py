@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -11,16 +12,24 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from unnoise.studio import views
-from unnoise.studio.access import AccessCheck
-from unnoise.studio.chain import requested_model
-from unnoise.studio.completions import complete, completion_body, completion_events
-from unnoise.studio.jobs import JobQueue, Steps
+from unnoise.studio.access import AccessCheck, check_token
+from unnoise.studio.address import check_host
+from unnoise.studio.completions import complete, completion_body, completion_events, requested_stream
+from unnoise.studio.images import images
+from unnoise.studio.jobs import Job, JobQueue, Steps
 from unnoise.studio.models import Models
-from unnoise.studio.request import RequestFields, read_fields
+from unnoise.studio.options import requested_model
+from unnoise.studio.request import BadRequest, RequestFields, read_fields
 from unnoise.studio.responses import EXCEPTION_HANDLERS, JobStream, all_messages, begun, encoded
 
 PAGE = {"/": ("page.html", "text/html"), "/page.css": ("page.css", "text/css"), "/page.js": ("page.js", "text/javascript")}
-STREAMED = {"chain": views.chain, "infill": views.infill, "correct": views.correct, "compare": views.compare}
+STREAMED = {
+    "chain": views.chain,
+    "images": images,
+    "infill": views.infill,
+    "correct": views.correct,
+    "compare": views.compare,
+}
 ANSWERED = {"candidates": views.candidates, "blank": views.blank, "schedule": views.schedule, "replay": views.replay}
 
 View = Callable[[Models, RequestFields], Steps]
@@ -42,8 +51,13 @@ class StudioRoutes:
             *(Route(f"/api/{name}", self.streamed(view), methods=["POST"]) for name, view in STREAMED.items()),
             *(Route(f"/api/{name}", self.answered(view), methods=["POST"]) for name, view in ANSWERED.items()),
             Route("/v1/models", self.list_as_openai),
+            Route("/v1/models/{name}", self.retrieve_as_openai),
             Route("/v1/completions", self.completions, methods=["POST"]),
         ]
+
+    def start(self, request: Request, steps: Steps) -> Job:
+        """Begin a job for the client of a request, who is known by its address."""
+        return self.jobs.start(steps, request.client.host if request.client else "")
 
     async def list_models(self, request: Request) -> Response:
         """The models of this studio, and which is meant by default."""
@@ -56,13 +70,13 @@ class StudioRoutes:
         def look() -> Steps:
             yield requested_model(self.models, fields).description()
 
-        return JSONResponse((await all_messages(request, self.jobs.start(look())))[-1])
+        return JSONResponse((await all_messages(request, self.start(request, look())))[-1])
 
     def streamed(self, view: View) -> Handler:
         """A view whose messages are sent as they come, one JSON object a line."""
 
         async def handle(request: Request) -> Response:
-            job = self.jobs.start(view(self.models, await read_fields(request)))
+            job = self.start(request, view(self.models, await read_fields(request)))
             messages = await begun(job)
             return JobStream(job, (f"{encoded(message)}\n" async for message in messages), "application/x-ndjson")
 
@@ -72,24 +86,34 @@ class StudioRoutes:
         """A view with one answer."""
 
         async def handle(request: Request) -> Response:
-            job = self.jobs.start(view(self.models, await read_fields(request)))
+            job = self.start(request, view(self.models, await read_fields(request)))
             return JSONResponse((await all_messages(request, job))[-1])
 
         return handle
 
     async def list_as_openai(self, request: Request) -> Response:
-        """The models as OpenAI's clients expect them."""
-        data = [{"id": name, "object": "model", "created": 0, "owned_by": "unnoise"} for name in self.models.names]
-        return JSONResponse({"object": "list", "data": data})
+        """The models of text as OpenAI's clients expect them."""
+        return JSONResponse({"object": "list", "data": [_openai_model(name) for name in self.models.text_names]})
+
+    async def retrieve_as_openai(self, request: Request) -> Response:
+        """One of them."""
+        name = request.path_params["name"]
+        if name not in self.models.text_names:
+            raise BadRequest(f"There is no model {name[:40]!r} of text here.", 404, "model", "model_not_found")
+        return JSONResponse(_openai_model(name))
 
     async def completions(self, request: Request) -> Response:
         """Text after a prompt, or between prompt and suffix, as OpenAI's clients expect it."""
         fields = await read_fields(request)
-        stream = fields.flag("stream")
-        job = self.jobs.start(complete(self.models, fields))
-        if stream:
-            return JobStream(job, completion_events(await begun(job)), "text/event-stream")
+        stream = requested_stream(fields)
+        job = self.start(request, complete(self.models, fields))
+        if stream.wanted:
+            return JobStream(job, completion_events(await begun(job), stream.usage), "text/event-stream")
         return JSONResponse(completion_body(await all_messages(request, job)))
+
+
+def _openai_model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "unnoise"}
 
 
 def _file(name: str, kind: str) -> Handler:
@@ -102,13 +126,22 @@ def _file(name: str, kind: str) -> Handler:
 
 
 def make_app(
-    models: Iterable[str | Path], host: str = "127.0.0.1", device: str = "cpu", workers: int = 2, most: int = 32
+    models: Iterable[str | Path],
+    host: str = "127.0.0.1",
+    device: str = "cpu",
+    workers: int = 2,
+    most: int = 64,
+    token: str | None = None,
 ) -> Starlette:
     """The studio over the models in these folders, the last of them the default.
 
-    host: the address it is bound to, besides localhost. workers: threads that compute. most: requests under way, beyond which
-    one is asked to try again.
+    host: the address it is bound to, besides localhost.
+    workers: threads that compute.
+    most: requests under way, beyond which one is asked to try again; half of them for one client.
+    token: what a client must send, if anything.
     """
+    check_host(host)
+    check_token(token)
     jobs = JobQueue(workers, most)
 
     @asynccontextmanager
@@ -122,5 +155,5 @@ def make_app(
         lifespan=lifespan,
     )
     app.state.jobs = jobs
-    app.add_middleware(AccessCheck, host=host)
+    app.add_middleware(AccessCheck, host=host, token=token)
     return app

@@ -3,71 +3,94 @@
 import time
 from collections.abc import Iterator
 from itertools import chain as joined, zip_longest
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from unnoise.data import Codec
 from unnoise.model.generate import Step
 from unnoise.model.model import Model
 from unnoise.model.options import SamplingKeywords
-from unnoise.model.template import GAP
+from unnoise.model.template import GAP, Template
 from unnoise.studio.jobs import Message
-from unnoise.studio.models import NETWORK_CALLS, LoadedModel, Models
-from unnoise.studio.request import MOST_SEED, MOST_STEPS, BadRequest, RequestFields
+from unnoise.studio.models import NETWORK_CALLS
+from unnoise.studio.request import BadRequest
 
 MOST_GAPS = 32  # open gaps of a template
-STRONGEST_GUIDANCE = 10
+
+State = TypeVar("State")
 
 
 class Piece(NamedTuple):
-    """A stretch of a result: what was given, or what came into a blank and how confident the network was of it on average."""
+    """A stretch of a result: what was given, or what came into a blank, of how many tokens, and how confident the network was
+    of these on average."""
 
     text: str
     new: bool = False
     confidence: float = 1.0
+    tokens: int = 0
+
+
+class Cost:
+    """Network calls and seconds of work."""
+
+    def __init__(self) -> None:
+        self.calls, self.seconds = 0, 0.0
+
+    def of(self, states: Iterator[State]) -> Iterator[State]:
+        """The same states; what each takes is added up."""
+        while True:
+            calls, start = NETWORK_CALLS.count, time.perf_counter()
+            state = next(states, None)
+            self.calls += NETWORK_CALLS.count - calls
+            self.seconds += time.perf_counter() - start
+            if state is None:
+                return
+            yield state
+
+    def message(self) -> Message:
+        """As the page reads it."""
+        return {"calls": self.calls, "seconds": round(self.seconds, 3)}
 
 
 class ChainRun:
-    """Iterates over the states of a chain; then has its text and its cost."""
+    """Iterates over the states of a chain; then has its text and its cost. row: which of the texts of one seed."""
 
-    def __init__(self, model: Model, template: str, length: int | None, options: SamplingKeywords):
+    def __init__(self, model: Model, template: str, length: int | None, options: SamplingKeywords, row: int = 0):
         if template.count(GAP) > MOST_GAPS:
-            raise BadRequest(f"A template may have {MOST_GAPS} gaps, found {template.count(GAP)}.")
-        self.model, self.template, self.length, self.options = model, template, length, options
-        self.calls, self.seconds = 0, 0.0
+            raise BadRequest(f"A template may have {MOST_GAPS} gaps, found {template.count(GAP)}.", param="template")
+        self.model, self.template, self.length, self.options, self.row = model, template, length, options, row
+        self.cost = Cost()
         self.last: Step | None = None
 
     def __iter__(self) -> Iterator[Step]:
-        steps = self.model.chain(length=self.length, template=self.template or None, **self.options)
-        while True:
-            calls, start = NETWORK_CALLS.count, time.perf_counter()
-            step = next(steps, None)
-            self.calls += NETWORK_CALLS.count - calls
-            self.seconds += time.perf_counter() - start
-            if step is None:
-                return
+        steps = self.model.chain(length=self.length, template=self.template or None, row=self.row, **self.options)
+        for step in self.cost.of(steps):
             self.last = step
             yield step
 
+    def written(self) -> list[Piece]:
+        """What came into each run of blanks."""
+        assert self.last is not None
+        return [_piece(self.model.codec, self.last, positions) for positions in self._template().filled(self.last.places)]
+
     def pieces(self) -> list[Piece]:
         """The result, with the raw text that was given in its place."""
-        assert self.last is not None
-        template = self.model.template(self.template or None, self.length)
-        new = [_piece(self.model.codec, self.last, positions) for positions in template.filled(self.last.places)]
-        return [piece for piece in joined(*zip_longest(map(Piece, template.pieces), new)) if piece is not None and piece.text]
+        both = zip_longest(map(Piece, self._template().pieces), self.written())
+        return [piece for piece in joined(*both) if piece is not None and piece.text]
 
     def text(self) -> str:
         """The result as one text."""
         return "".join(piece.text for piece in self.pieces())
 
-    def cost(self) -> Message:
-        """Network calls and seconds of work."""
-        return {"calls": self.calls, "seconds": round(self.seconds, 3)}
+    def _template(self) -> Template:
+        return self.model.template(self.template or None, self.length)
 
 
 def _piece(codec: Codec, step: Step, positions: list[int]) -> Piece:
-    text = codec.decode([step.ids[i] for i in positions])
-    whole = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # bytes that are no text
-    return Piece(whole, True, round(sum(step.confidences[i] for i in positions) / max(1, len(positions)), 3))
+    ids = [step.ids[i] for i in positions]
+    tokens = ids.index(codec.end) if codec.end in ids else len(ids)
+    confidences = [step.confidences[i] for i in positions[: tokens + 1]]  # the end of a text is predicted too
+    whole = codec.decode(ids).encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # bytes that are no text
+    return Piece(whole, True, round(sum(confidences) / max(1, len(confidences)), 6), tokens)
 
 
 def state_message(step: Step, known: set[int]) -> Message:
@@ -81,51 +104,3 @@ def state_message(step: Step, known: set[int]) -> Message:
         "new": [i for i, fresh in enumerate(step.fresh) if fresh],
         "shown": new,
     }
-
-
-# ---- reading a request ---------------------------------------------------------------------------------------------------
-
-
-def requested_model(models: Models, fields: RequestFields) -> LoadedModel:
-    """The model a request names, or the default."""
-    name = fields.text("model", models.default, 200)
-    if name not in models.names:
-        raise BadRequest(f"There is no model {name[:40]!r} here; there is {', '.join(models.names)}.", 404)
-    try:
-        return models.open(name)
-    except ValueError as error:
-        raise BadRequest(f"The model {name!r} cannot be opened: {error}.", 500) from error
-
-
-def sampling_options(model: Model, fields: RequestFields) -> SamplingKeywords:
-    """How to write; an empty sampler is the method's own, an empty label none."""
-    label = fields.choice("label", ["", *model.labels], "")
-    options: SamplingKeywords = {
-        "steps": fields.whole("steps", 1, MOST_STEPS, 128),
-        "sampler": requested_sampler(model, fields.text("sampler", "", 200)),
-        "temperature": fields.number("temperature", 0, 2, 1),
-        "top_p": fields.number("top_p", 0.01, 1, 1),
-        "seed": fields.whole("seed", 0, MOST_SEED, 0),
-        "label": label or None,
-        "guidance": fields.number("guidance", 0, STRONGEST_GUIDANCE, 1) if label else 1.0,
-    }
-    fields.ignore("guidance")
-    return options
-
-
-def requested_sampler(model: Model, name: str) -> str | None:
-    """A sampler by its name, perhaps with fields ("remasking:rate=0.05"), that serves the model; None for an empty name."""
-    if not name:
-        return None
-    model.check_sampler(name)
-    return name
-
-
-def requested_chain(models: Models, fields: RequestFields) -> ChainRun:
-    """The chain that a request describes."""
-    model = requested_model(models, fields).model
-    template = fields.text("template", "")
-    length = fields.whole("length", 1, model.length, model.length)
-    run = ChainRun(model, template, length, sampling_options(model, fields))
-    fields.done()
-    return run

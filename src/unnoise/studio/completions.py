@@ -1,69 +1,129 @@
-"""Completions as OpenAI's clients expect them: text after a prompt, or between a prompt and a suffix."""
+"""Completions as OpenAI's clients ask for them: text after a prompt, or between a prompt and a suffix."""
 
 import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+from unnoise.model.model import Model
+from unnoise.model.options import SamplingKeywords
 from unnoise.model.template import BLANKS, GAP, MASK
-from unnoise.studio.chain import ChainRun, requested_model, sampling_options
+from unnoise.studio.chain import ChainRun
 from unnoise.studio.jobs import Message, Steps
 from unnoise.studio.models import Models
-from unnoise.studio.request import MOST_SEED, MOST_STEPS, BadRequest, RequestFields
+from unnoise.studio.options import requested_text_model, sampling_options
+from unnoise.studio.request import MOST_CHARACTERS, MOST_SEED, MOST_STEPS, BadRequest, RequestFields
 from unnoise.studio.responses import encoded
 
+MOST_PROMPTS = 16
 MOST_CHOICES = 8
-NOT_SERVED = ("logprobs", "echo", "best_of", "logit_bias")
+MOST_DRAWN = 20  # of which the likeliest are chosen
+NEUTRAL = {"logprobs": (), "logit_bias": ({},), "presence_penalty": (0,), "frequency_penalty": (0,)}  # what asks for nothing
 
 
 @dataclass(frozen=True)
-class Choice:
-    """One completion: its text without the prompt, how many tokens it has, and whether it filled the room."""
+class CompletionRequest:
+    """What is asked for: for each prompt `n` choices, the likeliest of `best_of`, of at most `rooms` tokens."""
 
-    index: int
+    name: str
+    model: Model
+    prompts: list[str]
+    rooms: list[int]
+    suffix: str
+    n: int
+    best_of: int
+    stops: list[str]
+    echo: bool
+    options: SamplingKeywords
+
+    def tokens(self, prompt: str) -> int:
+        """How many tokens are given with a prompt."""
+        return len(self.model.codec.encode(prompt)) + len(self.model.codec.encode(self.suffix))
+
+
+class Completion(NamedTuple):
+    """A text that was drawn: with its prompt if that is wanted, how many tokens were drawn, and how confidently."""
+
     text: str
-    tokens: int
     finish_reason: str
+    tokens: int
+    confidence: float
 
 
-def complete(models: Models, fields: RequestFields) -> Steps:
-    """The choices of a completion as they are ready: `Choice` as a message, with the tokens of the prompt."""
-    for name in NOT_SERVED:
-        if fields.body.get(name):
-            raise BadRequest(f"The field {name!r} is not served here.")
-    loaded = requested_model(models, fields)
-    model = loaded.model
-    before, after = _prompt(fields), fields.text("suffix", "")
-    if BLANKS.search(before + after):
-        raise BadRequest(f"A prompt cannot hold {MASK} or {GAP}: what comes after the blank is the suffix.")
-    given = len(model.codec.encode(before)) + len(model.codec.encode(after))
+class StreamRequest(NamedTuple):
+    """Whether an answer comes as events, and whether the last of them says what was used."""
+
+    wanted: bool
+    usage: bool
+
+
+# ---- what is asked for ---------------------------------------------------------------------------------------------------
+
+
+def requested_stream(fields: RequestFields) -> StreamRequest:
+    """The fields `stream` and `stream_options`."""
+    wanted = fields.flag("stream")
+    fields.ignore("stream_options")
+    options = fields.body.get("stream_options")
+    if options is None:
+        return StreamRequest(wanted, False)
+    if not wanted:
+        raise BadRequest("The field 'stream_options' goes with stream: true.", param="stream_options")
+    try:
+        inner = RequestFields(options)
+        usage = inner.flag("include_usage")
+        inner.done()
+    except BadRequest as error:
+        raise BadRequest(f"In 'stream_options': {error}", param="stream_options") from error
+    return StreamRequest(wanted, usage)
+
+
+def requested_completion(models: Models, fields: RequestFields) -> CompletionRequest:
+    """Everything else; every field is read, so that one that is unknown is refused."""
+    for name, values in NEUTRAL.items():
+        fields.ignore(name)
+        if (value := fields.body.get(name)) is not None and value not in values:
+            raise BadRequest(f"The field {name!r} is not served here.", param=name)
+    default = (models.text_names or models.names)[-1]
+    model = requested_text_model(models, fields, default)
+    prompts, suffix = _prompts(fields), fields.text("suffix", "")
+    if any(BLANKS.search(text) for text in (*prompts, suffix)):
+        raise BadRequest(f"A prompt cannot hold {MASK} or {GAP}: what comes after the blank is the suffix.", param="prompt")
+    n = fields.whole("n", 1, MOST_CHOICES, 1)
+    best_of = fields.whole("best_of", n, MOST_DRAWN, n)
+    if best_of > n and fields.body.get("stream"):
+        raise BadRequest("The field 'best_of' chooses among whole texts, which cannot be streamed.", param="best_of")
+    rooms = [_room(model, prompt, suffix, fields) for prompt in prompts]
+    seed = fields.whole("seed", 0, MOST_SEED, secrets.randbelow(2**31))
+    if fields.body.get("steps") is None:
+        fields.body["steps"] = min(MOST_STEPS, max(16, *rooms))
+    options = sampling_options(model, fields) | {"seed": seed}
+    stops, echo = _stops(fields), fields.flag("echo")
+    fields.text("user", "")
+    fields.done()
+    name = fields.text("model", default)
+    return CompletionRequest(name, model, prompts, rooms, suffix, n, best_of, stops, echo, options)
+
+
+def _prompts(fields: RequestFields) -> list[str]:
+    if not isinstance(fields.body.get("prompt"), list):
+        return [fields.text("prompt", "")]
+    prompts = fields.texts("prompt", MOST_PROMPTS, MOST_CHARACTERS)
+    if not prompts:
+        raise BadRequest("The field 'prompt' must hold at least one text.", param="prompt")
+    return prompts
+
+
+def _room(model: Model, prompt: str, suffix: str, fields: RequestFields) -> int:
+    """How many tokens are written between this prompt and the suffix, at most."""
+    given = len(model.codec.encode(prompt)) + len(model.codec.encode(suffix))
     room = model.length - given
     if room < 1:
-        raise BadRequest(f"Prompt and suffix have {given} tokens, which leaves no room in this model's {model.length}.")
-    most = fields.whole("max_tokens", 1, room, min(16, room))
-    count = fields.whole("n", 1, MOST_CHOICES, 1)
-    seed = fields.whole("seed", 0, MOST_SEED, secrets.randbelow(2**31))
-    fields.body.setdefault("steps", min(MOST_STEPS, max(16, most)))
-    options = sampling_options(model, fields)
-    stops = _stops(fields)
-    template = before + (GAP if model.process.variable_length else MASK * most) + after
-    for i in range(count):
-        run = ChainRun(model, template, given + most, options | {"seed": seed + i})
-        for _ in run:
-            yield None
-        text = "".join(piece.text for piece in run.pieces() if piece.new)
-        tokens = len(model.codec.encode(text))
-        cut = min([at for at in map(text.find, stops) if at >= 0], default=len(text))
-        reason = "stop" if cut < len(text) or tokens < most else "length"
-        yield asdict(Choice(i, text[:cut], tokens, reason)) | {"given": given, "model": loaded.name}
-
-
-def _prompt(fields: RequestFields) -> str:
-    prompt = fields.body.get("prompt")
-    if isinstance(prompt, list) and len(prompt) == 1:
-        fields.body["prompt"] = prompt[0]
-    return fields.text("prompt", "")
+        raise BadRequest(
+            f"Prompt and suffix have {given} tokens, which leaves no room in this model's {model.length}.", param="prompt"
+        )
+    return fields.whole("max_tokens", 1, room, min(16, room))
 
 
 def _stops(fields: RequestFields) -> list[str]:
@@ -72,7 +132,56 @@ def _stops(fields: RequestFields) -> list[str]:
     return [stop for stop in fields.texts("stop", 4) if stop]
 
 
+# ---- what is drawn -------------------------------------------------------------------------------------------------------
+
+
+def complete(models: Models, fields: RequestFields) -> Steps:
+    """The choices as they are ready, prompt by prompt, then what was used.
+
+    Row i of one seed is drawn for choice i, so a prompt is completed alike whatever stands beside it.
+    """
+    request = requested_completion(models, fields)
+    given = sum(map(request.tokens, request.prompts))
+    written = 0
+    for at, (prompt, room) in enumerate(zip(request.prompts, request.rooms, strict=True)):
+        drawn: list[Completion] = []
+        for row in range(request.best_of):
+            run = _run(request, prompt, room, row)
+            for _ in run:
+                yield None
+            drawn.append(_completion(request, prompt, room, run))
+            written += drawn[-1].tokens
+            if request.best_of == request.n:
+                yield _choice_message(request.name, at * request.n + row, drawn[-1])
+        if request.best_of > request.n:
+            drawn.sort(key=lambda one: -one.confidence)
+            for i, chosen in enumerate(drawn[: request.n]):
+                yield _choice_message(request.name, at * request.n + i, chosen)
+    usage = {"prompt_tokens": given, "completion_tokens": written, "total_tokens": given + written}
+    yield {"model": request.name, "usage": usage}
+
+
+def _run(request: CompletionRequest, prompt: str, room: int, row: int) -> ChainRun:
+    blanks = GAP if request.model.process.variable_length else MASK * room
+    length = request.tokens(prompt) + room
+    return ChainRun(request.model, f"{prompt}{blanks}{request.suffix}", length, request.options, row)
+
+
+def _completion(request: CompletionRequest, prompt: str, room: int, run: ChainRun) -> Completion:
+    """What a run wrote, up to the first stop."""
+    (piece,) = run.written()
+    cut = min([at for at in map(piece.text.find, request.stops) if at >= 0], default=len(piece.text))
+    reason = "stop" if cut < len(piece.text) or piece.tokens < room else "length"
+    text = piece.text[:cut]
+    return Completion(prompt + text if request.echo else text, reason, piece.tokens, piece.confidence)
+
+
 # ---- what is sent back ---------------------------------------------------------------------------------------------------
+
+
+def _choice_message(model: str, index: int, drawn: Completion) -> Message:
+    choice = {"index": index, "text": drawn.text, "finish_reason": drawn.finish_reason, "logprobs": None}
+    return {"model": model, "choice": choice}
 
 
 def completion_head() -> dict[str, Any]:
@@ -82,20 +191,23 @@ def completion_head() -> dict[str, Any]:
 
 def completion_body(messages: Sequence[Message]) -> dict[str, Any]:
     """The whole answer."""
-    given, written = messages[0]["given"], sum(message["tokens"] for message in messages)
-    usage = {"prompt_tokens": given, "completion_tokens": written, "total_tokens": given + written}
-    choices = [_choice(message) for message in messages]
-    return completion_head() | {"model": messages[0]["model"], "choices": choices, "usage": usage}
+    *choices, last = messages
+    return completion_head() | {"model": last["model"], "choices": [one["choice"] for one in choices], "usage": last["usage"]}
 
 
-async def completion_events(messages: AsyncIterator[Message]) -> AsyncIterator[str]:
+async def completion_events(messages: AsyncIterator[Message], with_usage: bool) -> AsyncIterator[str]:
     """Server-sent events: a diffusion model has no first word before its last, so each choice comes as a whole."""
     head = completion_head()
     async for message in messages:
-        content = message if "error" in message else head | {"model": message["model"], "choices": [_choice(message)]}
+        if "error" in message:
+            content = message
+        elif "choice" in message:
+            content = (
+                head | {"model": message["model"], "choices": [message["choice"]]} | ({"usage": None} if with_usage else {})
+            )
+        elif with_usage:
+            content = head | {"model": message["model"], "choices": [], "usage": message["usage"]}
+        else:
+            continue
         yield f"data: {encoded(content)}\n\n"
     yield "data: [DONE]\n\n"
-
-
-def _choice(message: Message) -> dict[str, Any]:
-    return {"index": message["index"], "text": message["text"], "finish_reason": message["finish_reason"], "logprobs": None}

@@ -7,6 +7,7 @@ in the event loop; a worker only runs one step of one job at a time.
 import asyncio
 import queue
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Generator
 from contextlib import suppress
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 
 MOST_UNREAD = 16  # messages a job may be ahead of its reader
+LEAST_SHARE = 4  # jobs that one client may have, however few there may be
 
 Message = dict[str, Any]
 Steps = Generator[Message | None, None, None]  # None: a step without a message
@@ -23,11 +25,15 @@ class QueueFull(Exception):
     """As many jobs are under way as the queue takes."""
 
 
+class ShareTaken(Exception):
+    """One client has as many jobs under way as one may have."""
+
+
 class Job:
     """A generator under way: an asynchronous iterator over its messages, from the event loop in which it was made."""
 
-    def __init__(self, jobs: "JobQueue", steps: Steps):
-        self._jobs, self._steps = jobs, steps
+    def __init__(self, jobs: "JobQueue", steps: Steps, client: str):
+        self._jobs, self._steps, self.client = jobs, steps, client
         self._loop = asyncio.get_running_loop()
         self._messages: asyncio.Queue[Message | Exception | None] = asyncio.Queue()
         self._stopped = self._parked = False
@@ -48,7 +54,7 @@ class Job:
 
     def _receive(self, message: Message | None, end: Exception | None) -> None:
         if end is not None:
-            self._jobs.finished()
+            self._jobs.finished(self)
             self._messages.put_nowait(None if isinstance(end, StopIteration) else end)
             return
         if message is not None:
@@ -76,21 +82,26 @@ class Job:
 
 
 class JobQueue:
-    """A pool of `workers` threads and at most `most` jobs under way."""
+    """A pool of `workers` threads and at most `most` jobs under way, `share` of them for one client."""
 
-    def __init__(self, workers: int = 2, most: int = 32):
+    def __init__(self, workers: int = 2, most: int = 64):
         self.most, self.under_way = most, 0
+        self.share = min(most, max(LEAST_SHARE, most // 2))
+        self._by_client: Counter[str] = Counter()
         self._turns: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._threads = [threading.Thread(target=self._run_steps, daemon=True) for _ in range(workers)]
         for thread in self._threads:
             thread.start()
 
-    def start(self, steps: Steps) -> Job:
-        """Begin a job, or raise QueueFull."""
+    def start(self, steps: Steps, client: str = "") -> Job:
+        """Begin a job, or raise QueueFull or ShareTaken; client: for whom, by any name."""
         if self.under_way >= self.most:
             raise QueueFull
+        if self._by_client[client] >= self.share:
+            raise ShareTaken(f"one client may have {self.share} requests under way")
         self.under_way += 1
-        job = Job(self, steps)
+        self._by_client[client] += 1
+        job = Job(self, steps, client)
         self.give_turn(job)
         return job
 
@@ -98,9 +109,11 @@ class JobQueue:
         """Give a job its next turn."""
         self._turns.put(job)
 
-    def finished(self) -> None:
+    def finished(self, job: Job) -> None:
         """A job has ended."""
         self.under_way -= 1
+        self._by_client[job.client] -= 1
+        self._by_client += Counter()  # forgets those at zero
 
     def close(self) -> None:
         """Let the workers end."""

@@ -9,12 +9,15 @@ from typing import Any
 from torch.nn import Module
 
 from unnoise.checkpoint.ours import CONFIG
-from unnoise.data import codec_kind
+from unnoise.data import Pixels, codec_kind
 from unnoise.method_table import method
 from unnoise.model.model import Model
 from unnoise.process import Masked, Uniform
 from unnoise.sampler import Sampler
 from unnoise.sampler_table import named_sampler, sampler_fields, sampler_name
+
+MOST_IMAGES = 16
+MOST_PIXELS = 8_192  # of the images in one message
 
 
 class NetworkCalls(threading.local):
@@ -51,12 +54,28 @@ class LoadedModel:
             "length": model.length,
             "parameters": model.num_parameters,
             "variable_length": model.process.variable_length,
+            "image": image_description(model),
             "labels": list(model.labels),
             "guidance": model.method.parameterization.takes_guidance,
             "samplers": [sampler_description(name) for name in model.samplers],
             "own_sampler": model.own_sampler,
             "corrects": model.words is not None and isinstance(model.process, Masked | Uniform),
         }
+
+
+def image_description(model: Model) -> dict[str, Any] | None:
+    """How tokens make an image, for a model of images: token (row · width + column) · channels + channel is a level."""
+    codec = model.codec
+    if not isinstance(codec, Pixels):
+        return None
+    height, width = codec.shape[:2]
+    shape = {"height": height, "width": width, "channels": codec.channels, "levels": codec.levels}
+    return shape | {"most": most_images(model)}
+
+
+def most_images(model: Model) -> int:
+    """How many images are drawn at once, so that a message stays small."""
+    return max(1, min(MOST_IMAGES, MOST_PIXELS // model.length))
 
 
 def sampler_description(name: str) -> dict[str, Any]:
@@ -109,6 +128,11 @@ class Models:
         """The model that is meant where none is named."""
         return self.names[-1]
 
+    @property
+    def text_names(self) -> list[str]:
+        """The names of those that write text, without loading anything."""
+        return [name for name, folder in self._folders.items() if _config(folder).get("codec", {}).get("kind") != Pixels.kind]
+
     def list(self) -> list[dict[str, str]]:
         """Names and methods, without loading anything."""
         return [{"name": name, "method": _method_of(folder)} for name, folder in self._folders.items()]
@@ -123,6 +147,15 @@ class Models:
 
 def _method_of(folder: Path) -> str:
     try:
-        return method(json.loads((folder / CONFIG).read_text(encoding="utf-8"))["method"]).name
-    except (ValueError, KeyError, TypeError, OSError):
+        return method(_config(folder)["method"]).name
+    except (ValueError, KeyError, TypeError):
         return "?"
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """What config.json holds, or nothing where it is damaged."""
+    try:
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (ValueError, OSError, RecursionError):
+        return {}
+    return config if isinstance(config, dict) else {}

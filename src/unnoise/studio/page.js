@@ -1,11 +1,12 @@
 // The studio's page: one file, no framework. A view is a form and what comes of it; the inputs and the last result of each
-// are kept in localStorage, the view itself in the address, so that a reload changes nothing.
+// are kept in localStorage, the view itself in the address, and what is under way in sessionStorage, so that a reload changes
+// nothing.
 "use strict";
 
 const $ = (id) => document.getElementById(id);
 const VIEWS = ["chain", "infill", "spelling", "schedule", "samplers"];
 const MASK = "[MASK]", BLANK = "░", DOT = "·";
-const MOST_STATES = 160; // of a chain that are kept
+const MOST_STATES = 160, MOST_NUMBERS = 200_000; // of a chain that are kept
 
 const EXAMPLES = {
   infill: "the history of the roman empire begins with the city of rome",
@@ -32,6 +33,24 @@ function keep() {
   }
 }
 
+// What a model has written is shown with that model alone.
+const resultOf = (view) => model && kept.results[view]?.model === model.name ? kept.results[view] : null;
+
+// What is under way in this tab, by view. After a reload it is asked for again: the same seed gives the same result.
+const underWay = (() => {
+  try { return JSON.parse(sessionStorage.getItem("unnoise-studio")) ?? {}; } catch { return {}; }
+})();
+
+function keepUnderWay(view, task) {
+  if (task) underWay[view] = task; else delete underWay[view];
+  try { sessionStorage.setItem("unnoise-studio", JSON.stringify(underWay)); } catch { /* kept nowhere */ }
+}
+
+let leaving = false; // a request that ends because the page is left is still under way
+addEventListener("beforeunload", () => { leaving = true; setTimeout(() => { leaving = false; }, 3000); });
+addEventListener("pagehide", () => { leaving = true; });
+addEventListener("pageshow", () => { leaving = false; });
+
 // ---- talking to the studio ------------------------------------------------------------------------------------------
 
 async function request(path, body, signal) {
@@ -50,7 +69,9 @@ async function request(path, body, signal) {
 async function stream(path, body, signal, take) {
   const reader = (await request(path, body, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
   for (let rest = ""; ;) {
-    const { value, done } = await reader.read();
+    const { value, done } = await reader.read().catch((error) => {
+      throw error.name === "AbortError" ? error : new Error("The connection to the studio was lost; start again.");
+    });
     if (done) return;
     const lines = (rest + value).split("\n");
     rest = lines.pop();
@@ -66,28 +87,48 @@ function showError(message) {
   $("error").hidden = !message;
 }
 
-// The button of a form starts its job, and stops it while it runs.
-function onRun(view, job) {
+// The button of a form starts its job, and stops it while it runs. `ask` makes a task of the inputs: a path and a body;
+// `work` does it.
+const jobs = {};
+
+function onRun(view, ask, work) {
   const form = $(`form-${view}`), button = form.querySelector(".run"), name = button.textContent;
-  let running = null;
-  form.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    if (running) return running.abort();
-    running = new AbortController();
+  let control = null, ended = null;
+  const run = async (task) => {
+    const mine = control = new AbortController();
     showError("");
+    showStatus(view, "");
+    keepUnderWay(view, task);
     button.textContent = "Stop";
     button.classList.add("stop");
     form.setAttribute("aria-busy", "true");
-    try { await job(inputs(view), running.signal); } catch (error) {
+    try { await work(task, mine.signal); } catch (error) {
       if (error.name !== "AbortError") showError(error.message);
+      else {
+        if (kept.results[view]?.model === task.body.model) kept.results[view].stopped = true;
+        showStatus(view, "Stopped.");
+      }
     } finally {
-      running = null;
+      control = null;
       button.textContent = name;
       button.classList.remove("stop");
       form.removeAttribute("aria-busy");
+      if (!leaving) keepUnderWay(view, null);
       keep();
     }
+  };
+  const start = (task) => { ended = run(task); };
+  jobs[view] = { start, stop: () => { control?.abort(); return ended; }, isRunning: () => control !== null };
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (control) return control.abort();
+    if (!model) return;
+    try { start(ask(inputs(view))); } catch (error) { showError(error.message); }
   });
+}
+
+function showStatus(view, text) {
+  $(`form-${view}`).querySelector(".status").textContent = text;
 }
 
 // ---- inputs ---------------------------------------------------------------------------------------------------------
@@ -152,7 +193,19 @@ const chain = { frames: [], shown: {}, at: 0, timer: null, place: null, request:
 
 function showFrame() {
   const frame = chain.frames[chain.at];
+  for (const id of ["player", "legend"]) $(id).hidden = !frame;
+  for (const id of ["canvas", "candidates"]) $(id).hidden = !frame?.ids;
+  $("pictures").hidden = !frame?.rows;
   if (!frame) return;
+  if (frame.rows) showPictures($("pictures"), frame.rows); else showTokens(frame);
+  const scrubber = $("moment");
+  scrubber.max = chain.frames.length - 1;
+  scrubber.value = chain.at;
+  $("when").textContent = `t = ${frame.t.toFixed(2)}, ${chain.at} of ${chain.frames.length - 1}`;
+  scrubber.setAttribute("aria-valuetext", $("when").textContent);
+}
+
+function showTokens(frame) {
   const canvas = $("canvas"), fresh = new Set(frame.new), warm = $("heat").checked;
   while (canvas.children.length > frame.ids.length) canvas.lastChild.remove();
   while (canvas.children.length < frame.ids.length) canvas.append(make("span", { tabIndex: -1 }));
@@ -163,13 +216,6 @@ function showFrame() {
     span.style.backgroundColor = warm && !mask && frame.confidence[i] ? `rgba(var(--warm), ${heat(confidence).toFixed(2)})` : "";
     span.tabIndex = i === (chain.place ?? 0) ? 0 : -1;
   });
-  for (const id of ["player", "canvas", "legend"]) $(id).hidden = false;
-  $("candidates").hidden = false;
-  const scrubber = $("moment");
-  scrubber.max = chain.frames.length - 1;
-  scrubber.value = chain.at;
-  $("when").textContent = `t = ${frame.t.toFixed(2)}, ${chain.at} of ${chain.frames.length - 1}`;
-  scrubber.setAttribute("aria-valuetext", $("when").textContent);
 }
 
 function pause() {
@@ -191,7 +237,7 @@ function play() {
 // What else could stand at a position; the last question is the one that counts.
 function showCandidates(place) {
   const frame = chain.frames[chain.at];
-  if (!frame || place < 0 || place >= frame.ids.length) return;
+  if (!frame?.ids || place < 0 || place >= frame.ids.length) return;
   chain.place = place;
   showFrame();
   clearTimeout(chain.request?.timer);
@@ -216,22 +262,25 @@ async function fetchCandidates(frame, place, signal) {
   }
 }
 
-function keepChain(query) {
-  const { frames } = chain, last = frames.length - 1;
-  const some = last < MOST_STATES ? frames : Array.from({ length: MOST_STATES }, (_, i) => frames[Math.round(i * last / (MOST_STATES - 1))]);
-  kept.results.chain = { frames: some, shown: chain.shown, query };
+function keepChain() {
+  const { frames, shown, query } = chain, last = frames.length - 1;
+  const numbers = frames[0].ids?.length ?? frames[0].rows.flat().length;
+  const most = Math.max(2, Math.min(MOST_STATES, Math.floor(MOST_NUMBERS / numbers)));
+  const some = last < most ? frames : Array.from({ length: most }, (_, i) => frames[Math.round(i * last / (most - 1))]);
+  kept.results.chain = { model: query.model, frames: some, shown, query };
 }
 
-onRun("chain", async (form, signal) => {
+onRun("chain", (form) => model.image ? { path: "api/images", body: { ...sampling(form), images: form.images } }
+  : { path: "api/chain", body: { ...sampling(form), template: form.template, length: form.length } },
+async ({ path, body }, signal) => {
   pause();
-  Object.assign(chain, { frames: [], shown: {}, at: 0, place: null });
+  Object.assign(chain, { frames: [], shown: {}, at: 0, place: null, query: body });
+  delete kept.results.chain;
   $("candidates").replaceChildren();
-  const query = { ...sampling(form), template: form.template, length: form.length };
-  chain.query = query;
   let drawn = 0;
   try {
-    await stream("api/chain", query, signal, (line) => {
-      if (!line.ids) return;
+    await stream(path, body, signal, (line) => {
+      if (line.t === undefined) return;
       Object.assign(chain.shown, line.shown);
       delete line.shown;
       const live = chain.at >= chain.frames.length - 1;
@@ -240,10 +289,18 @@ onRun("chain", async (form, signal) => {
       if (performance.now() - drawn > 30) { drawn = performance.now(); showFrame(); }
     });
   } finally {
-    showFrame();
-    if (chain.frames.length) keepChain(query);
+    if (model?.name === body.model) showFrame();
+    if (chain.frames.length) keepChain();
   }
 });
+
+function restoreChain() {
+  pause();
+  const { frames = [], shown = {}, query = null } = resultOf("chain") ?? {};
+  Object.assign(chain, { frames, shown, query, at: Math.max(0, frames.length - 1), place: null });
+  $("candidates").replaceChildren();
+  showFrame();
+}
 
 function startChain() {
   $("play").onclick = () => chain.timer ? pause() : play();
@@ -270,11 +327,63 @@ function startChain() {
       URL.revokeObjectURL(url);
     } catch (error) { showError(error.message); } finally { button.disabled = false; }
   };
-  const result = kept.results.chain;
-  if (result) {
-    Object.assign(chain, { frames: result.frames, shown: result.shown, query: result.query, at: result.frames.length - 1 });
-    showFrame();
+}
+
+// ---- images ---------------------------------------------------------------------------------------------------------
+
+// Draw an image of the chosen model: a pixel that is not there yet is transparent.
+function paint(canvas, ids) {
+  const { height, width, channels, levels } = model.image, image = new ImageData(width, height);
+  for (let i = 0; i < height * width; i += 1) {
+    const pixel = ids.slice(i * channels, (i + 1) * channels), there = pixel.some((level) => level < levels);
+    for (let c = 0; c < 3; c += 1) {
+      const level = pixel[channels === 1 ? 0 : c];
+      image.data[4 * i + c] = level < levels ? Math.round(255 * level / (levels - 1)) : 128;
+    }
+    image.data[4 * i + 3] = there ? 255 : 0;
   }
+  Object.assign(canvas, { width, height, ids });
+  canvas.getContext("2d").putImageData(image, 0, 0);
+}
+
+function showPictures(place, rows) {
+  while (place.children.length > rows.length) place.lastChild.remove();
+  while (place.children.length < rows.length) {
+    const canvas = make("canvas"), button = make("button", { type: "button", className: "picture" }, canvas);
+    button.onclick = () => choosePicture(canvas.ids);
+    button.setAttribute("aria-label", `image ${place.children.length + 1}: keep a half of it`);
+    place.append(button);
+  }
+  rows.forEach((ids, i) => paint(place.children[i].firstChild, ids));
+  place.classList.toggle("one", rows.length === 1);
+}
+
+// The image of which a half is kept, in the view Fill in.
+function choosePicture(ids) {
+  const isWhole = ids.every((level) => level < model.image.levels);
+  if (!isWhole) return showError("This image is not whole yet: go to the last moment of its chain.");
+  kept.source = { model: model.name, ids };
+  keep();
+  showSource();
+  location.hash = "infill";
+}
+
+const source = () => model?.image && kept.source?.model === model.name ? kept.source.ids : null;
+
+function showSource() {
+  const ids = source();
+  $("no-source").hidden = Boolean(ids);
+  $("source").hidden = !ids;
+  if (!ids) return;
+  const { height, width, channels, levels } = model.image, given = $("form-infill").elements.given.value;
+  const isKept = (i) => {
+    const row = Math.floor(i / (width * channels)), column = Math.floor(i / channels) % width;
+    return { upper: row < Math.floor(height / 2), lower: row >= Math.floor(height / 2),
+      left: column < Math.floor(width / 2), right: column >= Math.floor(width / 2) }[given];
+  };
+  const canvas = $("source").firstChild ?? $("source").appendChild(make("canvas", { role: "img" }));
+  canvas.setAttribute("aria-label", `the ${given} half of the chosen image`);
+  paint(canvas, ids.map((level, i) => isKept(i) ? level : levels));
 }
 
 // ---- filling in -----------------------------------------------------------------------------------------------------
@@ -321,21 +430,35 @@ function showVariants(lines) {
   }));
 }
 
-onRun("infill", async (form, signal) => {
+function askInfill(form) {
+  if (model.image) {
+    if (!source()) throw new Error("There is no image yet of which a half could be kept: draw some in Chain and choose one.");
+    return { path: "api/images", body: { ...sampling(form), images: form.variants, given: form.given, ids: source() } };
+  }
   const template = form.text.replaceAll(BLANK, MASK);
   if (!/\[(MASK|GAP)\]/.test(template)) throw new Error("Nothing is blank yet: select a part of the text and blank it.");
-  const lines = [];
-  kept.results.infill = lines;
+  return { path: "api/infill", body: { ...sampling(form), template, variants: form.variants } };
+}
+
+onRun("infill", askInfill, async ({ path, body }, signal) => {
+  const result = kept.results.infill = { model: body.model, lines: [], rows: [] };
   try {
-    await stream("api/infill", { ...sampling(form), template, variants: form.variants }, signal, (line) => {
-      lines[line.variant] = line;
-      showVariants(lines);
+    await stream(path, body, signal, (line) => {
+      if (line.rows) result.rows = line.rows;
+      else if (line.variant !== undefined) result.lines[line.variant] = line;
+      showInfill();
     });
   } finally {
-    kept.results.infill = lines.filter((line) => line.pieces);
-    showVariants(kept.results.infill);
+    result.lines = result.lines.filter((line) => line.pieces);
+    showInfill();
   }
 });
+
+function showInfill() {
+  const { lines = [], rows = [] } = resultOf("infill") ?? {};
+  showVariants(lines);
+  if (model?.image) showPictures($("painted"), rows); else $("painted").replaceChildren();
+}
 
 function startInfill() {
   $("blank").onclick = blankSelection;
@@ -347,14 +470,14 @@ function startInfill() {
     $("back").disabled = !past.length;
     remember("infill");
   };
+  $("form-infill").elements.given.addEventListener("change", showSource);
   if (kept.inputs.infill?.text === undefined) $("editor").value = EXAMPLES.infill;
-  showVariants(kept.results.infill ?? []);
 }
 
 // ---- spelling -------------------------------------------------------------------------------------------------------
 
 // An edit's `choice` is what stands there in the end: its word, an alternative, or what stood there before.
-const spelling = { text: "", edits: [] };
+let spelling = { text: "", edits: [] };
 
 function corrected() {
   let at = 0, text = "";
@@ -427,15 +550,19 @@ function chooseAll(accept) {
   keep();
 }
 
-onRun("spelling", async (form, signal) => {
-  Object.assign(spelling, { text: form.text, edits: [] });
-  kept.results.spelling = spelling;
-  const body = { model: model.name, text: form.text, strength: form.strength, keep: form.keep.split(/[\s,]+/).filter(Boolean) };
-  await stream("api/correct", body, signal, (line) => {
-    spelling.edits.push(...line.edits.map((edit) => ({ ...edit, choice: edit.after })));
+onRun("spelling", (form) => ({ path: "api/correct", body: { model: model.name, text: form.text, strength: form.strength,
+  keep: form.keep.split(/[\s,]+/).filter(Boolean) } }), async ({ path, body }, signal) => {
+  const result = spelling = kept.results.spelling = { model: body.model, text: body.text, edits: [] };
+  await stream(path, body, signal, (line) => {
+    result.edits.push(...line.edits.map((edit) => ({ ...edit, choice: edit.after })));
     showSpelling();
   });
 });
+
+function restoreSpelling() {
+  spelling = resultOf("spelling") ?? { text: "", edits: [] };
+  showSpelling();
+}
 
 function startSpelling() {
   const slider = $("form-spelling").elements.strength;
@@ -452,7 +579,6 @@ function startSpelling() {
     $("misspelled").focus();
   };
   show();
-  if (kept.results.spelling) { Object.assign(spelling, kept.results.spelling); kept.results.spelling = spelling; showSpelling(); }
 }
 
 // ---- the schedule ---------------------------------------------------------------------------------------------------
@@ -494,32 +620,38 @@ function drawSchedule(result) {
   if (!names.length) {
     return $("charts").replaceChildren(make("p", {}, `${model.method} has no noise schedule: there is no α(t) to draw.`));
   }
-  const learned = result.exponents.length ? " (the mean over tokens)" : "";
-  figures.push(chart(`How much of a text is left at time t${learned}${names.length > 1 ? `: ${names.join("; ")}` : ""}`,
-    { xs: [0, 1], ys: [0, 1], x: "t (0 is text, 1 is noise)", y: "α(t)" }, (at, up) => names.map((name, i) => svg("path", {
+  const [whole, token] = model.image ? ["an image", "pixel"] : ["a text", "token"];
+  const timeAxis = `t (0 is ${model.image ? "the image" : "text"}, 1 is noise)`;
+  const learned = result.exponents.length ? ` (the mean over ${token}s)` : "";
+  figures.push(chart(`How much of ${whole} is left at time t${learned}${names.length > 1 ? `: ${names.join("; ")}` : ""}`,
+    { xs: [0, 1], ys: [0, 1], x: timeAxis, y: "α(t)" }, (at, up) => names.map((name, i) => svg("path", {
       class: i ? "curve second" : "curve",
       d: result.curves[name].map((v, k) => `${k ? "L" : "M"}${at(result.t[k]).toFixed(1)} ${up(v).toFixed(1)}`).join(""),
     }))));
   const { counts } = result, most = rounded(Math.max(...counts));
   const what = model.variable_length ? "inserted" : "written";
-  figures.push(chart(`Tokens ${what} at each of ${counts.length} steps, on average, in a text of ${result.length}`,
-    { xs: [0.5, counts.length + 0.5], ys: [0, most], x: `step, 1 to ${counts.length}`, y: "tokens", ticks: false }, (at, up) =>
+  const tokens = model.image ? "Pixels" : "Tokens";
+  figures.push(chart(`${tokens} ${what} at each of ${counts.length} steps, on average, in ${whole} of ${result.length}`,
+    { xs: [0.5, counts.length + 0.5], ys: [0, most], x: `step, 1 to ${counts.length}`, y: `${token}s`, ticks: false }, (at, up) =>
       counts.map((v, i) => svg("rect", { class: "bars", x: at(i + 0.6), width: Math.max(0.5, at(i + 1.4) - at(i + 0.6)), y: up(v),
-        height: Math.max(0, up(0) - up(v)) }, svg("title", {}, `step ${i + 1}: ${tidy(v)} tokens`)))));
+        height: Math.max(0, up(0) - up(v)) }, svg("title", {}, `step ${i + 1}: ${tidy(v)} ${token}s`)))));
   if (result.exponents.length) {
     const some = result.exponents, values = some.map((pair) => pair[1]), part = some.length < result.tokens;
     const low = Math.min(...values), high = Math.max(...values);
     figures.push(chart(
       `Learned exponents w of α(t) = 1 − t^w, from the tokens revealed first to the last${part ? " (both ends)" : ""}`,
       { xs: [-0.5, some.length - 0.5], ys: [low - 0.05, high + 0.05], x: "token", y: "w", ticks: false }, (at, up) =>
-        some.map(([token, w], i) => svg("text", { class: "token", x: at(i), y: up(w) + 4 }, token, svg("title", {}, `${token}: ${w.toFixed(3)}`)))));
+        some.map(([name, w], i) => svg("text", { class: "token", x: at(i), y: up(w) + 4 }, name,
+          svg("title", {}, `${name}: ${w.toFixed(3)}`)))));
   }
   $("charts").replaceChildren(...figures);
 }
 
 let drawn = null;
-onRun("schedule", async (form, signal) => {
-  drawn = await (await request("api/schedule", { model: model.name, steps: form.steps }, signal)).json();
+const askSchedule = (form) => ({ path: "api/schedule", body: { model: model.name, steps: form.steps } });
+
+onRun("schedule", askSchedule, async ({ path, body }, signal) => {
+  drawn = await (await request(path, body, signal)).json();
   drawSchedule(drawn);
 });
 
@@ -529,31 +661,38 @@ function startSchedule() {
 
 // ---- samplers side by side ------------------------------------------------------------------------------------------
 
-function showResults(results) {
-  $("results").replaceChildren(...Object.entries(results).map(([name, line]) => {
-    const done = line.text !== undefined;
-    const cost = done ? `${line.calls} network calls, ${line.seconds.toFixed(2)} s` : "writing…";
+function showResults() {
+  const { lines = {} } = resultOf("samplers") ?? {};
+  $("results").replaceChildren(...Object.entries(lines).map(([name, line]) => {
+    const done = line.calls !== undefined;
+    const cost = done ? `${line.calls} network calls, ${line.seconds.toFixed(2)} s` : "working…";
+    const pictures = make("div", { className: "pictures" });
+    if (line.rows) showPictures(pictures, line.rows);
     return make("article", { className: "result" }, make("h3", {}, name),
       make("div", { className: "cost" }, cost), make("div", { className: "soft" }, `It ${distributionOf(name)}.`),
-      make("p", { className: done ? "text" : "text draft" }, done ? line.text : line.draft));
+      line.rows ? pictures : make("p", { className: done ? "text" : "text draft" }, done ? line.text : line.draft));
   }));
 }
 
 const distributionOf = (name) => model.samplers.find((sampler) => sampler.name === name)?.distribution ?? "is not for this model";
 
-onRun("samplers", async (form, signal) => {
+function askSamplers(form) {
   if (!form.samplers.length) throw new Error("Choose at least one sampler.");
-  const results = {};
-  kept.results.samplers = results;
   const { sampler, ...options } = sampling(form);
+  const task = model.image ? { images: form.images } : { template: form.template, length: form.length };
+  return { path: "api/compare", body: { ...options, ...task, samplers: form.samplers } };
+}
+
+onRun("samplers", askSamplers, async ({ path, body }, signal) => {
+  const { lines } = kept.results.samplers = { model: body.model, lines: {} };
   try {
-    await stream("api/compare", { ...options, template: form.template, length: form.length, samplers: form.samplers }, signal, (line) => {
-      results[line.sampler] = line;
-      showResults(results);
+    await stream(path, body, signal, (line) => {
+      lines[line.sampler] = line;
+      showResults();
     });
   } finally {
-    for (const name of Object.keys(results)) if (results[name].text === undefined) delete results[name];
-    showResults(results);
+    for (const name of Object.keys(lines)) if (lines[name].calls === undefined) delete lines[name];
+    showResults();
   }
 });
 
@@ -573,52 +712,122 @@ function showView() {
   for (const link of document.querySelectorAll("nav a")) {
     if (link.hash === `#${view}`) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
   }
-  document.title = `${$(`head-${view}`).textContent} · unnoise studio`;
-  if (view === "schedule" && model && !drawn) $("form-schedule").requestSubmit();
+  document.title = `${$(`head-${view}`).innerText} · unnoise studio`;
+  if (view === "schedule" && model && !drawn && !jobs.schedule.isRunning()) $("form-schedule").requestSubmit();
 }
 
+// ---- the model ------------------------------------------------------------------------------------------------------
+
+let opening = 0; // how often a model was chosen: an answer about an earlier one is too late
+
+// Until a model is open nothing can be asked for, and no other model's results are shown.
 async function openModel(name) {
+  const turn = opening += 1;
+  await Promise.all(Object.values(jobs).map((job) => job.stop()));
+  model = null;
+  showModel();
   $("about").textContent = `Opening ${name}…`;
-  try { model = await (await request(`api/models/${encodeURIComponent(name)}`)).json(); } catch (error) {
+  try {
+    const found = await (await request(`api/models/${encodeURIComponent(name)}`)).json();
+    if (turn !== opening) return;
+    model = found;
+  } catch (error) {
+    if (turn !== opening) return;
     $("about").textContent = "";
-    return showError(error.message);
+    $("model-error").textContent = `${error.message} Choose another model.`;
+    $("model-error").hidden = false;
+    return;
   }
   kept.model = name;
-  keep();
-  const size = model.parameters >= 1e6 ? `${(model.parameters / 1e6).toFixed(1)} million` : model.parameters.toLocaleString("en");
-  $("about").textContent = `${model.title}. ${model.variable_length ? "At most" : "Texts of"} ${model.length} tokens `
-    + `(${model.codec}), ${size} parameters.`;
+  $("about").textContent = aboutModel();
+  offerSamplers();
+  offerLabels();
+  for (const view of VIEWS) {
+    restoreInputs(view);
+    if (view !== "samplers") showSamplerFields(view);
+    restoreInputs(view);
+  }
+  fitInputs();
+  VIEWS.forEach(remember);
+  showModel();
+}
+
+// The page for the chosen model, or for none.
+function showModel() {
+  $("model-error").hidden = true;
+  $("main").inert = !model;
+  document.body.dataset.model = model?.name ?? "";
+  document.body.dataset.kind = model?.image ? "image" : "text";
+  for (const button of document.querySelectorAll(".run")) button.disabled = !model;
+  const why = !model || model.corrects ? "" : model.image ? "This is a model of images: there is no spelling to check."
+    : "This model cannot check spelling: it has no list of words, or its noise is neither masks nor uniform.";
+  $("no-spelling").textContent = why;
+  $("no-spelling").hidden = !why;
+  if (why) $("form-spelling").querySelector(".run").disabled = true;
+  drawn = null;
+  $("charts").replaceChildren();
+  restoreChain();
+  showSource();
+  showInfill();
+  restoreSpelling();
+  showResults();
+  for (const view of VIEWS) showStatus(view, resultOf(view)?.stopped ? "Stopped." : "");
+}
+
+function aboutModel() {
+  const { title, image, length, codec, variable_length, parameters } = model;
+  const size = parameters >= 1e6 ? `${(parameters / 1e6).toFixed(1)} million` : parameters.toLocaleString("en");
+  const channels = image?.channels > 1 ? ` in ${image.channels} channels` : "";
+  const what = image ? `Images of ${image.width} × ${image.height} pixels${channels}, ${image.levels} levels`
+    : `${variable_length ? "Texts of at most" : "Texts of"} ${length} tokens (${codec})`;
+  return `${title}. ${what}, ${size} parameters.`;
+}
+
+function offerSamplers() {
   for (const select of document.querySelectorAll("select[name=sampler]")) {
     const before = select.value;
     select.replaceChildren(make("option", { value: "" }, `own (${model.own_sampler})`),
       ...model.samplers.map((sampler) => make("option", { value: sampler.name, title: sampler.distribution }, sampler.name)));
     if (model.samplers.some((sampler) => sampler.name === before)) select.value = before;
   }
+  const chosen = new Set(["ancestral", "confidence", "entropy-bounded", model.own_sampler]);
+  $("choose").replaceChildren($("choose").querySelector("legend"), ...model.samplers.map(({ name, distribution }) =>
+    make("label", { className: "check", title: distribution }, make("input", { type: "checkbox", value: name, checked: chosen.has(name) }), name)));
+}
+
+function offerLabels() {
   for (const select of document.querySelectorAll("select[name=label]")) {
     select.replaceChildren(make("option", { value: "" }, "any"), ...model.labels.map((name) => make("option", {}, name)));
   }
   for (const label of document.querySelectorAll(".label")) {
     label.hidden = !model.labels.length || (label.classList.contains("guidance") && !model.guidance);
   }
-  const chosen = new Set(["ancestral", "confidence", "entropy-bounded", model.own_sampler]);
-  $("choose").replaceChildren($("choose").querySelector("legend"), ...model.samplers.map(({ name, distribution }) =>
-    make("label", { className: "check", title: distribution }, make("input", { type: "checkbox", value: name, checked: chosen.has(name) }), name)));
-  const check = $("form-spelling").querySelector(".run");
-  check.disabled = !model.corrects;
-  check.title = model.corrects ? "" : "This model has no list of words, or not the kind of noise that spell checking needs.";
-  drawn = null;
-  for (const view of VIEWS) {
-    restoreInputs(view);
-    if (view !== "samplers") showSamplerFields(view);
-    restoreInputs(view);
-  }
+}
+
+// A length that was the last model's own becomes this one's own; no number is larger than this model takes.
+function fitInputs() {
   for (const field of document.querySelectorAll("input[name=length]")) {
+    if (!field.value || Number(field.value) === kept.length || Number(field.value) > model.length) field.value = model.length;
     field.max = model.length;
-    if (!field.value || Number(field.value) > model.length) field.value = model.length;
+  }
+  kept.length = model.length;
+  const most = model.image?.most ?? 8;
+  for (const [name, limit] of [["images", most], ["variants", Math.min(8, most)]]) {
+    for (const field of document.querySelectorAll(`input[name=${name}]`)) {
+      field.max = limit;
+      if (Number(field.value) > limit) field.value = limit;
+    }
+  }
+  const blanks = model.variable_length ? "[GAP] where something is missing" : "[MASK] for each blank token";
+  for (const field of document.querySelectorAll("textarea[name=template]")) {
+    field.placeholder = `empty: write freely; or a text with ${blanks}`;
   }
 }
 
+// ---- the start ------------------------------------------------------------------------------------------------------
+
 async function start() {
+  if (location.search) history.replaceState(null, "", location.pathname + location.hash); // the token is in a cookie by now
   for (const place of document.querySelectorAll(".sampling")) place.append($("sampling").content.cloneNode(true));
   $("form-samplers").querySelector(".pick").remove();
   for (const view of VIEWS) {
@@ -629,7 +838,15 @@ async function start() {
     form.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
     });
+    form.querySelector(".dice")?.addEventListener("click", () => {
+      form.elements.seed.value = Math.floor(1e6 * Math.random());
+      remember(view);
+    });
   }
+  startChain();
+  startInfill();
+  startSpelling();
+  startSchedule();
   addEventListener("hashchange", showView);
   showView();
   let list;
@@ -639,13 +856,11 @@ async function start() {
   select.value = names.includes(kept.model) ? kept.model : list.default;
   select.onchange = async () => { await openModel(select.value); showView(); };
   await openModel(select.value);
-  if (!model) return;
-  startChain();
-  startInfill();
-  startSpelling();
-  startSchedule();
-  showResults(kept.results.samplers ?? {});
   showView();
+  for (const [view, task] of Object.entries(underWay)) {
+    if (jobs[view]?.isRunning()) continue;
+    if (jobs[view] && task.body?.model === model?.name) jobs[view].start(task); else keepUnderWay(view, null);
+  }
   document.body.dataset.ready = "true";
 }
 

@@ -15,11 +15,11 @@ MOST_SEED = 2**53 - 1  # what JavaScript counts exactly
 
 
 class BadRequest(Exception):
-    """A request that is not served: the sentence, and the HTTP status."""
+    """A request that is not served: the sentence, the HTTP status, the field that is at fault, and OpenAI's code, if any."""
 
-    def __init__(self, message: str, status: int = 400):
+    def __init__(self, message: str, status: int = 400, param: str | None = None, code: str | None = None):
         super().__init__(message)
-        self.status = status
+        self.status, self.param, self.code = status, param, code
 
 
 class RequestFields:
@@ -34,7 +34,7 @@ class RequestFields:
     def done(self) -> None:
         """Refuse a field that nobody asked for, so that a misspelled one is noticed."""
         if unknown := sorted(self.body.keys() - self._read):
-            raise BadRequest(f"The field {unknown[0][:40]!r} is unknown here.")
+            raise BadRequest(f"The field {unknown[0][:40]!r} is unknown here.", param=unknown[0][:40])
 
     def ignore(self, *names: str) -> None:
         """Let these be there unread."""
@@ -46,7 +46,7 @@ class RequestFields:
         if value is not None:
             return value
         if default is None:
-            raise BadRequest(f"The field {name!r} is missing.")
+            raise BadRequest(f"The field {name!r} is missing.", param=name)
         return default
 
     def text(self, name: str, default: str | None = None, most: int = MOST_CHARACTERS) -> str:
@@ -73,20 +73,22 @@ class RequestFields:
         """A number."""
         value = self._take(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-            raise BadRequest(f"The field {name!r} must be a number from {least:g} to {most:g}, found {_shown(value)}.")
+            raise BadRequest(
+                f"The field {name!r} must be a number from {least:g} to {most:g}, found {_shown(value)}.", param=name
+            )
         return float(value)
 
     def flag(self, name: str) -> bool:
         """True or false; false by default."""
         value = self._take(name, False)
         if not isinstance(value, bool):
-            raise BadRequest(f"The field {name!r} must be true or false, found {_shown(value)}.")
+            raise BadRequest(f"The field {name!r} must be true or false, found {_shown(value)}.", param=name)
         return value
 
     def _list(self, name: str, default: list[Any] | None, count: int) -> list[Any]:
         value = self._take(name, default)
         if not isinstance(value, list) or len(value) > count:
-            raise BadRequest(f"The field {name!r} must be a list of at most {count} entries.")
+            raise BadRequest(f"The field {name!r} must be a list of at most {count} entries.", param=name)
         return value
 
 
@@ -110,23 +112,25 @@ async def read_fields(request: Request) -> RequestFields:
 
 def _text(name: str, value: Any, most: int) -> str:
     if not isinstance(value, str):
-        raise BadRequest(f"The field {name!r} must be a text, found {_shown(value)}.")
+        raise BadRequest(f"The field {name!r} must be a text, found {_shown(value)}.", param=name)
     if len(value) > most:
-        raise BadRequest(f"The field {name!r} may have {most} characters, found {len(value)}.")
+        raise BadRequest(f"The field {name!r} may have {most} characters, found {len(value)}.", param=name)
     if any("\ud800" <= character <= "\udfff" for character in value):
-        raise BadRequest(f"The field {name!r} holds half a character (a lone surrogate).")
+        raise BadRequest(f"The field {name!r} holds half a character (a lone surrogate).", param=name)
     return value
 
 
 def _choice(name: str, value: Any, options: Collection[str]) -> str:
     if not isinstance(value, str) or value not in options:
-        raise BadRequest(f"The field {name!r} must be one of {', '.join(options)}, found {_shown(value)}.")
+        raise BadRequest(f"The field {name!r} must be one of {', '.join(options)}, found {_shown(value)}.", param=name)
     return value
 
 
 def _whole(name: str, value: Any, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise BadRequest(f"The field {name!r} must be a whole number from {least} to {most}, found {_shown(value)}.")
+        raise BadRequest(
+            f"The field {name!r} must be a whole number from {least} to {most}, found {_shown(value)}.", param=name
+        )
     return value
 
 

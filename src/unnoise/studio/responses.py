@@ -10,23 +10,35 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from unnoise.studio.jobs import Job, Message, QueueFull
+from unnoise.studio.jobs import Job, Message, QueueFull, ShareTaken
 from unnoise.studio.request import BadRequest
 
 log = logging.getLogger(__name__)
 
 
-def error_response(message: str, status: int) -> JSONResponse:
-    """A mistake as one sentence."""
-    return JSONResponse({"error": {"message": message}}, status)
+def error_body(message: str, status: int, param: str | None = None, code: str | None = None) -> Message:
+    """A mistake as OpenAI's clients read it: one sentence, and the field that is at fault."""
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def error_sentence(error: Exception) -> tuple[str, int]:
-    """What went wrong, for a person, and the HTTP status."""
+def error_response(message: str, status: int, param: str | None = None, code: str | None = None) -> JSONResponse:
+    """The same as an answer."""
+    return JSONResponse(error_body(message, status, param, code), status)
+
+
+def error_parts(error: Exception) -> tuple[str, int, str | None, str | None]:
+    """What went wrong, for a person; the HTTP status, the field and the code."""
     if isinstance(error, BadRequest):
-        return str(error), error.status
+        return str(error), error.status, error.param, error.code
+    return *_sentence(error), None, None
+
+
+def _sentence(error: Exception) -> tuple[str, int]:
     if isinstance(error, QueueFull):
         return "The studio is busy with other requests; try again in a moment.", 503
+    if isinstance(error, ShareTaken):
+        return f"Too many requests at once: {error}.", 429
     if isinstance(error, ValueError):
         text = str(error)
         return text[:1].upper() + text[1:].rstrip(".") + ".", 400
@@ -73,7 +85,7 @@ async def _with_first(messages: AsyncIterator[Message], first: Message | None) -
         async for message in messages:
             yield message
     except Exception as error:
-        yield {"error": {"message": error_sentence(error)[0]}}
+        yield error_body(*error_parts(error))
 
 
 async def all_messages(request: Request, job: Job) -> list[Message]:
@@ -102,7 +114,7 @@ async def all_messages(request: Request, job: Job) -> list[Message]:
 
 
 async def _on_mistake(request: Request, error: Exception) -> Response:
-    return error_response(*error_sentence(error))
+    return error_response(*error_parts(error))
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
@@ -120,6 +132,7 @@ EXCEPTION_HANDLERS = {
     ClientDisconnect: _on_disconnect,
     BadRequest: _on_mistake,
     QueueFull: _on_mistake,
+    ShareTaken: _on_mistake,
     ValueError: _on_mistake,
     Exception: _on_mistake,
 }

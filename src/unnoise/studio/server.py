@@ -1,21 +1,40 @@
 """Serving the studio at an address of this machine."""
 
-import socket
+import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
 import uvicorn
+from starlette.types import ASGIApp
 
+from unnoise.studio.access import EVERYWHERE
+from unnoise.studio.address import find_address
 from unnoise.studio.app import make_app
+from unnoise.studio.connection import TimedProtocol
 
 
-def serve(models: Iterable[str | Path], host: str = "127.0.0.1", port: int = 8000, device: str = "cpu") -> None:
-    """Open the studio at http://host:port until it is interrupted; port 0 is any free one."""
-    app = make_app(models, host, device)
-    try:
-        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except (OSError, OverflowError) as error:
-        raise ValueError(f"the studio cannot listen at {host}, port {port}: {error}") from error
-    print(f"unnoise studio: http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}", flush=True)
-    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2)
-    uvicorn.Server(config).run(sockets=[listener])
+def serve(
+    models: Iterable[str | Path],
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    device: str = "cpu",
+    token: str | None = None,
+) -> None:
+    """Open the studio at http://host:port until it is interrupted; port 0 is any free one.
+
+    token: what a client must send. Where other machines reach the host and none is given, one is made up and printed.
+    """
+    address = find_address(host)
+    if token is None and not address.is_loopback:
+        token = secrets.token_urlsafe(24)
+    app = make_app(models, address.host, device, token=token)
+    listener = address.listen(port)
+    print(f"unnoise studio: {address.url(listener.getsockname()[1], token)}", flush=True)
+    if address.host in EVERYWHERE:
+        print(f"From another machine, put this one's IP address in place of {address.host}.", flush=True)
+    uvicorn.Server(server_config(app)).run(sockets=[listener])
+
+
+def server_config(app: ASGIApp, protocol: type[TimedProtocol] = TimedProtocol, log_level: str = "warning") -> uvicorn.Config:
+    """How uvicorn serves the studio: HTTP alone, and a client is whoever is connected, whatever its headers say."""
+    return uvicorn.Config(app, http=protocol, ws="none", proxy_headers=False, log_level=log_level, timeout_graceful_shutdown=2)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from unnoise.data import Pixels
 from unnoise.display.plot import exponents
 from unnoise.display.replay import write_replay
 from unnoise.model.template import GAP, MASK
@@ -13,17 +14,18 @@ from unnoise.process import Masked
 from unnoise.sampler.base import GridSampler
 from unnoise.sampler_table import named_sampler
 from unnoise.spelling import CONTEXT
-from unnoise.studio.chain import (
-    ChainRun,
-    requested_chain,
-    requested_model,
-    requested_sampler,
-    sampling_options,
-    state_message,
-)
+from unnoise.studio.chain import ChainRun, state_message
+from unnoise.studio.images import compare_images
 from unnoise.studio.jobs import Steps
 from unnoise.studio.models import Models
-from unnoise.studio.request import MOST_STEPS, BadRequest, RequestFields
+from unnoise.studio.options import (
+    requested_chain,
+    requested_model,
+    requested_samplers,
+    requested_text_model,
+    sampling_options,
+)
+from unnoise.studio.request import MOST_STEPS, RequestFields
 
 MOST_VARIANTS = 8
 MOST_SAMPLERS = 20
@@ -38,7 +40,7 @@ def chain(models: Models, fields: RequestFields) -> Steps:
     known: set[int] = set()
     for step in run:
         yield state_message(step, known)
-    yield {"text": run.text(), **run.cost()}
+    yield {"text": run.text(), **run.cost.message()}
 
 
 def replay(models: Models, fields: RequestFields) -> Steps:
@@ -55,7 +57,7 @@ def replay(models: Models, fields: RequestFields) -> Steps:
 
 def infill(models: Models, fields: RequestFields) -> Steps:
     """Variants of a text with blanks, one after another; each has a seed of its own."""
-    model = requested_model(models, fields).model
+    model = requested_text_model(models, fields)
     template = fields.text("template")
     count = fields.whole("variants", 1, MOST_VARIANTS, 3)
     options = sampling_options(model, fields)
@@ -70,7 +72,7 @@ def infill(models: Models, fields: RequestFields) -> Steps:
 
 def blank(models: Models, fields: RequestFields) -> Steps:
     """The blanks that stand for a stretch of text: a mask for each of its tokens, or a gap where the model chooses."""
-    model = requested_model(models, fields).model
+    model = requested_text_model(models, fields)
     text = fields.text("text")
     fields.done()
     yield {"blank": GAP if model.process.variable_length else MASK * len(model.codec.encode(text))}
@@ -78,7 +80,7 @@ def blank(models: Models, fields: RequestFields) -> Steps:
 
 def candidates(models: Models, fields: RequestFields) -> Steps:
     """What could stand at a position of a state; where noise is masking, that position is masked first."""
-    model = requested_model(models, fields).model
+    model = requested_text_model(models, fields)
     ids = fields.wholes("ids", model.process.states - 1, model.length)
     place = fields.whole("place", 0, model.length - 1)
     t = fields.number("t", 0, 1, 0)
@@ -90,7 +92,7 @@ def candidates(models: Models, fields: RequestFields) -> Steps:
 
 def correct(models: Models, fields: RequestFields) -> Steps:
     """The edits of a text as they are found, piece by piece; each piece is read with the text before and after it."""
-    model = requested_model(models, fields).model
+    model = requested_text_model(models, fields)
     text = fields.text("text")
     strength = fields.number("strength", 0, 1, 0.5)
     keep = fields.texts("keep", 200)
@@ -137,15 +139,16 @@ def schedule(models: Models, fields: RequestFields) -> Steps:
 def compare(models: Models, fields: RequestFields) -> Steps:
     """The same task and seed for several samplers, one after another."""
     model = requested_model(models, fields).model
-    names = [requested_sampler(model, name) for name in fields.texts("samplers", MOST_SAMPLERS)]
-    if not names:
-        raise BadRequest(f"The field 'samplers' must name at least one of: {', '.join(model.samplers)}.")
+    if isinstance(model.codec, Pixels):
+        yield from compare_images(models, fields, MOST_SAMPLERS)
+        return
+    names = requested_samplers(model, fields, MOST_SAMPLERS)
     template = fields.text("template", "")
     length = fields.whole("length", 1, model.length, model.length)
     options = sampling_options(model, fields)
     fields.done()
-    for name in dict.fromkeys(name for name in names if name):
+    for name in names:
         run = ChainRun(model, template, length, options | {"sampler": name})
         for step in run:
             yield {"sampler": name, "draft": step.text}
-        yield {"sampler": name, "text": run.text(), "distribution": named_sampler(name).distribution, **run.cost()}
+        yield {"sampler": name, "text": run.text(), "distribution": named_sampler(name).distribution, **run.cost.message()}

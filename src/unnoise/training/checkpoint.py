@@ -2,9 +2,12 @@
 
 import contextlib
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor
@@ -17,7 +20,7 @@ from unnoise.training.options import check_unchanged
 if TYPE_CHECKING:
     from unnoise.training.loop import TrainingRun
 
-STATE = "training.safetensors"
+STATE, PREVIOUS = "training.safetensors", "training.previous.safetensors"
 MOMENTS = ("first", "second", "count")
 
 
@@ -31,18 +34,36 @@ def save_state(run: "TrainingRun", path: Path) -> None:
     if run.average is not None:
         tensors |= {f"average/{name}": value for name, value in run.average.weights.items()}
     plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    write_atomically(path, save(plain, metadata={"unnoise": json.dumps(run.description())}))
+    for name, value in plain.items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise ValueError(f"{name} holds numbers that are not finite, so no checkpoint is written: the last one stays")
+    content = save(plain, metadata={"unnoise": json.dumps(run.description(), allow_nan=False)})
+    keep_previous(path)
+    write_atomically(path, content)
+
+
+def keep_previous(path: Path) -> None:
+    """Let the checkpoint that is about to be replaced be found under another name."""
+    if not path.exists():
+        return
+    link = path.with_name(f".{PREVIOUS}.{os.getpid()}.part")
+    link.unlink(missing_ok=True)
+    try:
+        os.link(path, link)
+    except OSError:  # no links on this file system
+        shutil.copyfile(path, link)
+    os.replace(link, path.with_name(PREVIOUS))
 
 
 def load_state(run: "TrainingRun", path: Path) -> None:
     """Put a state into a run; ValueError if it belongs to another one."""
     folder = path.parent
-    about, tensors = read_state(path)
-    if about["method"] != run.model.method.name:
-        raise ValueError(f"{folder} holds a run of {about['method']}, not of {run.model.method.name}")
+    about, tensors = read_newest(folder)
+    if about.get("method") != run.model.method.name:
+        raise ValueError(f"{folder} holds a run of {about.get('method')}, not of {run.model.method.name}")
     if about.get("data_digest", run.data_digest) != run.data_digest:
         raise ValueError(f"the run in {folder} read other data: go on with the same, or choose another folder")
-    check_unchanged(run.options, about["options"], str(folder))
+    check_unchanged(run.options, about.get("options") or {}, str(folder))
     try:
         put_parameters(run.learned, {name: tensors[f"weight/{name}"] for name, _ in run.learned.named_parameters()})
     except (KeyError, RuntimeError) as error:
@@ -57,8 +78,11 @@ def load_state(run: "TrainingRun", path: Path) -> None:
             run.optimizer.state[by_name[name]][kind] = value.to(by_name[name].device)
         elif kind == "average" and run.average is not None:
             run.average.weights[name] = value.to(by_name[name].device)
-    run.done, run.tokens, run.seconds = int(about["step"]), int(about["tokens"]), float(about["seconds"])
-    run.curve = [tuple(point) for point in about["curve"]]
+    try:
+        run.done, run.tokens, run.seconds = int(about["step"]), int(about["tokens"]), float(about["seconds"])
+        run.curve = [(int(step), float(bits), float(error)) for step, bits, error in about["curve"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"the checkpoint in {folder} does not say how far the run had come ({error})") from error
     cut_log(folder / LOG, run.done)
 
 
@@ -73,20 +97,32 @@ def read_state(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         with safe_open(path, "pt") as file:
             about = json.loads((file.metadata() or {})["unnoise"])
+        if not isinstance(about, dict):
+            raise ValueError("it does not describe a run")
         return about, load_file(path)
     except Exception as error:
         raise ValueError(f"the checkpoint {path} is damaged or cut short ({error})") from error
+
+
+def read_newest(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The last checkpoint, or the one before it if that is damaged; ValueError if neither can be read."""
+    try:
+        return read_state(folder / STATE)
+    except ValueError:
+        if not (folder / PREVIOUS).exists():
+            raise
+        return read_state(folder / PREVIOUS)
 
 
 def read_options(folder: Path) -> dict[str, Any]:
     """The options that the run in a folder was begun with; none where there is no run."""
     if not (folder / STATE).exists():
         return {}
-    try:
-        with safe_open(folder / STATE, "pt") as file:
-            return dict(json.loads((file.metadata() or {})["unnoise"])["options"])
-    except Exception as error:
-        raise ValueError(f"the checkpoint {folder / STATE} is damaged or cut short ({error})") from error
+    about = read_newest(folder)[0]
+    options = about.get("options")
+    if not isinstance(options, dict):
+        raise ValueError(f"the checkpoint in {folder} does not say with which options the run was begun")
+    return dict(options)
 
 
 def cut_log(path: Path, step: int) -> None:

@@ -19,21 +19,24 @@ from torch import Tensor, nn
 
 from unnoise.data.corpus import source_of
 from unnoise.data.source import Source
-from unnoise.data.texts import Batch, Rows, Stream, Texts, step_generator
+from unnoise.data.texts import Batch, step_generator
 from unnoise.denoiser import Denoiser
+from unnoise.files import locked
 from unnoise.model.likelihood import bits_per_char
 from unnoise.model.model import Model
 from unnoise.objective import Objective
 from unnoise.process.state import PAD
-from unnoise.spelling import Words
+from unnoise.spelling import Words, can_correct
 from unnoise.training.average import WeightAverage, put_parameters
 from unnoise.training.callback import LOG, Callback, Evaluation, JsonLog, StepReport
 from unnoise.training.checkpoint import STATE, load_state, save_state
+from unnoise.training.data import texts_of
 from unnoise.training.optimizer import Muon, split
 from unnoise.training.options import MINUTES, TrainingKeywords, TrainingOptions
 
 UNLABELLED_SHARE = 0.1  # of labels kept from the network, so that it can also do without (for guidance)
 EVALUATION_DRAWS = 2
+DIVERGED = 1e8  # nats a token, or bits a character, beyond which a run has come apart
 
 
 @dataclass
@@ -55,6 +58,12 @@ class NotANumber(ValueError):
     """The loss became infinite or NaN."""
 
 
+def check_finite(value: float, words: str) -> None:
+    """Raise NotANumber if training has come apart."""
+    if not math.isfinite(value) or value > DIVERGED:
+        raise NotANumber(words)
+
+
 class TrainingRun:
     """One training run: the model, its objective and optimiser, and where it stands."""
 
@@ -69,8 +78,8 @@ class TrainingRun:
     ):
         self.model, self.options, self.out, self.device = model, options, out, model.device
         self.train_texts, self.valid_texts = texts_of(source, model, labels)
-        if isinstance(source, Source) and source.train_documents and model.words is None:
-            model.words = Words.of(source.train_documents)
+        if isinstance(source, Source) and source.train_documents and model.words is None and can_correct(model.process):
+            model.words = Words.of(source.train_documents)  # counted when it is first used or saved
         self.objective = objective or _objective(model, options)
         self.loss = "own" if objective else options.loss if model.method.fast_objective else "paper"
         self.learned = nn.ModuleDict({"network": model.network, "objective": self.objective})
@@ -113,8 +122,7 @@ class TrainingRun:
                 loss = self.objective(denoiser, batch.x.to(device), generator).sum() / tokens
             (loss / options.accumulate).backward()
             total += float(loss.detach()) / options.accumulate
-        if not math.isfinite(total):
-            raise NotANumber(f"the loss became {total} at step {self.done + 1}")
+        check_finite(total, f"the loss became {total:.3g} at step {self.done + 1}")
         nn.utils.clip_grad_norm_(self.learned.parameters(), options.clip)
         self.optimizer.step()
         if self.average is not None:
@@ -172,7 +180,11 @@ class TrainingRun:
     # ---- the whole run -----------------------------------------------------------------------------------------------
 
     def run(self, callbacks: Sequence[Callback] = (), stop: Callable[[], bool] = lambda: False) -> Report:
-        """Train to the end, or until stop() says so; saves at the end in either case."""
+        """Train to the end, or until stop() says so; saves at the end in either case. Nobody else may write into `out`."""
+        with locked(self.out) if self.out is not None else contextlib.nullcontext():
+            return self._run(callbacks, stop)
+
+    def _run(self, callbacks: Sequence[Callback], stop: Callable[[], bool]) -> Report:
         options = self.options
         self.callbacks += callbacks
         if not self.curve:  # a fresh run
@@ -216,6 +228,7 @@ class TrainingRun:
 
     def _evaluate_now(self) -> None:
         bits, error = self.evaluate()
+        check_finite(bits, f"the bound on held-out text became {bits:.3g} bits at step {self.done}")
         self.curve.append((self.done, bits, error))
         for callback in self.callbacks:
             callback.on_evaluation(Evaluation(self.done, bits, error))
@@ -258,36 +271,6 @@ def _listed(labels: Sequence[Any] | Tensor) -> list[Any]:
 def _objective(model: Model, options: TrainingOptions) -> Objective:
     method = model.method
     return (method.fast_objective if options.loss == "fast" and method.fast_objective else method.objective)(model.process)
-
-
-def texts_of(source: Source | Tensor, model: Model, labels: Tensor | None = None) -> tuple[Texts, Texts]:
-    """Texts to train on, and held-out ones."""
-    if isinstance(source, Tensor):
-        return _token_texts(source, model, labels)
-    names = source.label_names
-    if names and len(model.labels) < len(names):
-        found = f"has {len(model.labels)}" if model.labels else "has none"
-        raise ValueError(f"the data have {len(names)} labels and the model {found}: build it with labels={len(names)}")
-    held_out = next(name for name in ("valid", "test", "train") if name in source.splits)
-    train_texts, valid_texts = (
-        source.texts(model.codec, name, model.length, model.process.variable_length) for name in ("train", held_out)
-    )
-    return train_texts, valid_texts
-
-
-def _token_texts(tokens: Tensor, model: Model, labels: Tensor | None) -> tuple[Texts, Texts]:
-    cut = max(len(tokens) * 95 // 100, len(tokens) - 100_000)
-    if tokens.dim() == 2:
-        if labels is None:
-            return Rows.of(tokens[:cut]), Rows.of(tokens[cut:])
-        if labels.shape != tokens.shape[:1]:
-            raise ValueError(f"there are {len(tokens)} rows and {len(labels)} labels: give one for each row")
-        if len(labels) and int(labels.max()) >= len(model.labels):
-            raise ValueError(f"labels go up to {int(labels.max())}, and the model was built with {len(model.labels)}")
-        return Rows.of(tokens[:cut], labels[:cut]), Rows.of(tokens[cut:], labels[cut:])
-    if labels is not None:
-        raise ValueError("labels go with texts or with rows [N, L], not with one stream of tokens")
-    return Stream(tokens[:cut], model.length), Stream(tokens[cut:], model.length)
 
 
 def precision(device: torch.device) -> contextlib.AbstractContextManager[Any]:

@@ -3,10 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
-from unnoise.checkpoint.ours import CONFIG
+from unnoise.checkpoint.ours import CONFIG, read_config
 from unnoise.data.corpus import corpus
 from unnoise.files import check_folder
 from unnoise.method_table import method as method_named
+from unnoise.model.io import without_weights
 from unnoise.model.model import Model
 from unnoise.training.checkpoint import STATE, read_options
 from unnoise.training.loop import TrainingRun
@@ -29,7 +30,7 @@ def prepare_run(options: RunOptions, out: Path, resume: bool = False, device: st
         options = replace(options, eval_every=max(1, options.steps // 10) if options.steps else 250)
     source = corpus(options.data)
     if begun and (out / CONFIG).exists():
-        model = Model.load(out)
+        model = without_weights(out, read_config(out))  # the state has the weights, also where the model's file is damaged
     else:
         codec = source.codec(options.codec, ends=not method.process(1).variable_length)
         model = Model.build(

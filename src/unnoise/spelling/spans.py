@@ -1,0 +1,51 @@
+"""The words of a text that may be corrected, and where they stand."""
+
+import itertools
+import re
+from collections.abc import Collection, Container, Iterator
+from typing import NamedTuple
+
+from unnoise.spelling.counting import WORD
+
+TOKEN = re.compile(r"\S+")
+ADDRESS = ("@", "://", "www.")  # a token with one of these is left alone
+OPENERS = '.!?:"“'  # a word after these, with a capital, begins a sentence
+
+
+class Span(NamedTuple):
+    """A word, or two that could be one: which characters they cover, the word, and what comes after it, as written."""
+
+    start: int
+    stop: int
+    word: str  # in lower case
+    rest: str
+    name: bool  # a capital inside a sentence
+    opening: bool  # a capital at the start of one
+
+
+def find_spans(text: str, known: Container[str], keep: Collection[str] = ()) -> Iterator[Span]:
+    """The words of a text in order but for those to keep; two words are taken together if they would be one that is known.
+
+    Addresses are left alone, and so are letters that are part of something longer (sha256, matinée).
+    """
+    last = 0
+    for match, following in itertools.pairwise(itertools.chain(_words(text), [None])):
+        assert match is not None
+        between = text[last : match.start()]
+        sign = between.rstrip()[-1:]
+        opens = between.endswith("\n") or (sign in OPENERS if sign else last == 0)
+        last = match.end()
+        word = match.group().lower()
+        if "'" in word or word in keep:
+            continue
+        stop = match.end()
+        if following and text[stop : following.start()] == " " and following.group().lower() not in keep:
+            stop = following.end() if word + following.group().lower() in known else stop
+        capital = match.group()[0].isupper()
+        yield Span(match.start(), stop, word, text[match.end() : stop], capital and not opens, capital and opens)
+
+
+def _words(text: str) -> Iterator["re.Match[str]"]:
+    for token in TOKEN.finditer(text):
+        if not any(mark in token.group() for mark in ADDRESS):
+            yield from WORD.finditer(text, token.start(), token.end())

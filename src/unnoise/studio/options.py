@@ -1,0 +1,73 @@
+"""What a request says about how to write: which model, which sampler, and the options of sampling."""
+
+from unnoise.data import Pixels
+from unnoise.model.model import Model
+from unnoise.model.options import SamplingKeywords
+from unnoise.studio.chain import ChainRun
+from unnoise.studio.models import LoadedModel, Models
+from unnoise.studio.request import MOST_SEED, MOST_STEPS, BadRequest, RequestFields
+
+STRONGEST_GUIDANCE = 10
+
+
+def requested_model(models: Models, fields: RequestFields, default: str | None = None) -> LoadedModel:
+    """The model that a request names, or the default."""
+    name = fields.text("model", default or models.default, 200)
+    if name not in models.names:
+        there = ", ".join(models.names)
+        raise BadRequest(f"There is no model {name[:40]!r} here; there is {there}.", 404, "model", "model_not_found")
+    try:
+        return models.open(name)
+    except (ValueError, OSError, RuntimeError) as error:
+        raise BadRequest(f"The model {name!r} cannot be opened: {error}.", 500, "model") from error
+
+
+def requested_text_model(models: Models, fields: RequestFields, default: str | None = None) -> Model:
+    """The same, if it is a model of text."""
+    loaded = requested_model(models, fields, default)
+    if isinstance(loaded.model.codec, Pixels):
+        raise BadRequest(f"{loaded.name} is a model of images: it reads and writes no text.", param="model")
+    return loaded.model
+
+
+def sampling_options(model: Model, fields: RequestFields) -> SamplingKeywords:
+    """How to write; an empty sampler is the method's own, an empty label none."""
+    label = fields.choice("label", ["", *model.labels], "")
+    options: SamplingKeywords = {
+        "steps": fields.whole("steps", 1, MOST_STEPS, 128),
+        "sampler": requested_sampler(model, fields.text("sampler", "", 200)),
+        "temperature": fields.number("temperature", 0, 2, 1),
+        "top_p": fields.number("top_p", 0.01, 1, 1),
+        "seed": fields.whole("seed", 0, MOST_SEED, 0),
+        "label": label or None,
+        "guidance": fields.number("guidance", 0, STRONGEST_GUIDANCE, 1) if label else 1.0,
+    }
+    fields.ignore("guidance")
+    return options
+
+
+def requested_sampler(model: Model, name: str) -> str | None:
+    """A sampler by its name, perhaps with fields ("remasking:rate=0.05"), that serves the model; None for an empty name."""
+    if not name:
+        return None
+    model.check_sampler(name)
+    return name
+
+
+def requested_samplers(model: Model, fields: RequestFields, most: int) -> list[str]:
+    """Several samplers, each once."""
+    names = [requested_sampler(model, name) for name in fields.texts("samplers", most)]
+    if not names:
+        there = ", ".join(model.samplers)
+        raise BadRequest(f"The field 'samplers' must name at least one of: {there}.", param="samplers")
+    return list(dict.fromkeys(name for name in names if name))
+
+
+def requested_chain(models: Models, fields: RequestFields) -> ChainRun:
+    """The chain that a request describes."""
+    model = requested_text_model(models, fields)
+    template = fields.text("template", "")
+    length = fields.whole("length", 1, model.length, model.length)
+    run = ChainRun(model, template, length, sampling_options(model, fields))
+    fields.done()
+    return run

@@ -1,0 +1,51 @@
+"""What a run trains on and what it is measured on: the texts of a source, or tokens as they are."""
+
+from torch import Tensor
+
+from unnoise.data.source import Source
+from unnoise.data.texts import Rows, Stream, Texts
+from unnoise.model.model import Model
+from unnoise.process.state import PAD
+
+
+def texts_of(source: Source | Tensor, model: Model, labels: Tensor | None = None) -> tuple[Texts, Texts]:
+    """Texts to train on, and held-out ones."""
+    if isinstance(source, Tensor):
+        return _token_texts(source, model, labels)
+    names = source.label_names
+    if names and len(model.labels) < len(names):
+        found = f"has {len(model.labels)}" if model.labels else "has none"
+        raise ValueError(f"the data have {len(names)} labels and the model {found}: build it with labels={len(names)}")
+    if names and model.labels[: len(names)] != names:
+        raise ValueError(
+            f"the data's labels are {', '.join(names[:9])} in this order, and the model's {', '.join(model.labels[:9])}: "
+            f"build it with labels={list(names[:9])}"
+        )
+    held_out = next(name for name in ("valid", "test", "train") if name in source.splits)
+    train_texts, valid_texts = (
+        source.texts(model.codec, name, model.length, model.process.variable_length) for name in ("train", held_out)
+    )
+    return train_texts, valid_texts
+
+
+def _token_texts(tokens: Tensor, model: Model, labels: Tensor | None) -> tuple[Texts, Texts]:
+    cut = max(len(tokens) * 95 // 100, len(tokens) - 100_000)
+    characters = _characters_per_token(tokens, model)
+    if tokens.dim() == 2:
+        if labels is None:
+            return Rows.of(tokens[:cut], characters=characters), Rows.of(tokens[cut:], characters=characters)
+        if labels.shape != tokens.shape[:1]:
+            raise ValueError(f"there are {len(tokens)} rows and {len(labels)} labels: give one for each row")
+        if len(labels) and int(labels.max()) >= len(model.labels):
+            raise ValueError(f"labels go up to {int(labels.max())}, and the model was built with {len(model.labels)}")
+        return Rows.of(tokens[:cut], labels[:cut], characters), Rows.of(tokens[cut:], labels[cut:], characters)
+    if labels is not None:
+        raise ValueError("labels go with texts or with rows [N, L], not with one stream of tokens")
+    return Stream(tokens[:cut], model.length, characters), Stream(tokens[cut:], model.length, characters)
+
+
+def _characters_per_token(tokens: Tensor, model: Model) -> float:
+    """How many characters the tokens stand for, by decoding the first of them; 1 for images, whose tokens are dimensions."""
+    some = tokens.flatten()[:100_000]
+    real = [token for token in some.tolist() if token not in (PAD, model.codec.end)]
+    return 1.0 if model.codec.grid or not real else max(len(model.codec.decode(real)), 1) / len(real)
