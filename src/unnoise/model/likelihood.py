@@ -31,7 +31,7 @@ class Score:
 
     exact: whether it is −log p itself. windows: into how many pieces of the model's length the text was cut. read: the text as
     it was read, if the model's alphabet made another one of it (that one's characters are counted). draws: of the bound, for
-    each piece.
+    each piece at least.
     """
 
     nats: float
@@ -98,11 +98,12 @@ def score(model: "Model", texts: Sequence[str], samples: int, seed: int, error: 
     characters = sum(map(len, read))
     bits = characters * math.log(2)
     windows = sum(map(len, pieces.values()))
-    total, variance, draws = 0.0, 0.0, 1
+    total, variance, draws = 0.0, 0.0, []
     for length, group in sorted(pieces.items()):
         allowed = error * bits * math.sqrt(len(group) / windows)  # variances add up, so each group may have its share
         found = estimate(model, torch.from_numpy(np.stack(group)), samples, allowed, seed + length)
-        total, variance, draws = total + float(found.nats.sum()), variance + found.error**2, max(draws, found.draws)
+        total, variance = total + float(found.nats.sum()), variance + found.error**2
+        draws.append(found.draws)
     return Score(
         total,
         total / bits,
@@ -111,7 +112,7 @@ def score(model: "Model", texts: Sequence[str], samples: int, seed: int, error: 
         windows=windows,
         characters=characters,
         read=None if read == list(texts) else "\n".join(read),
-        draws=draws,
+        draws=min(draws),
     )
 
 
