@@ -18,6 +18,7 @@ from unnoise import CrossEntropy, Model
 from unnoise.data import Text8
 from unnoise.data.corpus import Corpus
 from unnoise.method_table import methods
+from unnoise.training.average import WeightAverage
 from unnoise.training.loop import NotANumber, TrainingRun, learning_rate_factor
 from unnoise.training.options import TrainingOptions
 
@@ -85,6 +86,23 @@ def test_accumulation_and_averaged_weights(tmp_path: Path) -> None:
     saved = load_file(tmp_path / "model.safetensors")
     assert torch.equal(saved["network.head.bias"], state["average/network.head.bias"])
     assert not torch.equal(saved["network.head.bias"], state["weight/network.head.bias"])
+
+
+def test_the_average_forgets_the_first_weights() -> None:
+    """With a decay of 0.9999 and no warm-up, nine tenths of the average after 1,000 steps would be the first weights."""
+    module = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.constant_(module.weight, 100.0)
+    average = WeightAverage(module, 0.9999)
+    wanted = 100.0
+    for step in range(1000):
+        torch.nn.init.constant_(module.weight, 1.0)
+        average.update()
+        decay = min(0.9999, (1 + step) / (10 + step))
+        wanted = 1.0 if step == 0 else decay * wanted + (1 - decay)
+    assert float(average.weights["weight"]) == pytest.approx(wanted) and abs(wanted - 1) < 0.1
+    with average.applied():
+        assert module.weight.item() == pytest.approx(wanted)
+    assert module.weight.item() == 1.0
 
 
 def test_the_learning_rate_rises_and_falls() -> None:

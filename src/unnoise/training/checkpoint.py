@@ -76,13 +76,14 @@ def load_state(run: "TrainingRun", path: Path) -> None:
         kind, _, name = key.partition("/")
         if kind in MOMENTS:
             run.optimizer.state[by_name[name]][kind] = value.to(by_name[name].device)
-        elif kind == "average" and run.average is not None:
-            run.average.weights[name] = value.to(by_name[name].device)
     try:
         run.done, run.tokens, run.seconds = int(about["step"]), int(about["tokens"]), float(about["seconds"])
         run.curve = [(int(step), float(bits), float(error)) for step, bits, error in about["curve"]]
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"the checkpoint in {folder} does not say how far the run had come ({error})") from error
+    averaged = {key.partition("/")[2]: value for key, value in tensors.items() if key.startswith("average/")}
+    if run.average is not None and averaged.keys() == by_name.keys():
+        run.average.restore(averaged, run.done)
     cut_log(folder / LOG, run.done)
 
 
