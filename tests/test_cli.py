@@ -307,7 +307,7 @@ MISTAKES = {
     "eval --data text.txt --split dev": "has no dev split",
     "info --model text.txt": "there is no model in text.txt",
     "ls --loud": "unrecognized options: --loud; see unnoise ls --help",
-    "demo --minutes -1": "minutes must be > 0",
+    "demo --steps 0": "steps must be ≥ 1",
     "fly": "unrecognized options: fly; Available subcommands: train, generate",
 }
 
@@ -388,3 +388,22 @@ def test_the_readmes_commands_run(tmp_path: Path, capsys: pytest.CaptureFixture[
         code, out, err = run(short.removeprefix("unnoise "), capsys)
         assert code == 0, (line, err)
         assert out.strip()
+
+
+def test_a_run_of_minutes_goes_on_by_steps(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shape = "--size nano --length 16 --batch 2 --eval-windows 2 --out runs/clock"
+    assert run(f"train mdlm --data text.txt --minutes 0.005 {shape} --json", capsys)[0] == 0
+    code, out, err = run("train mdlm --out runs/clock --resume --steps 100000 --data text.txt --minutes 1", capsys)
+    assert code == 2 and "give either steps or minutes, and not both" in err and "Command" not in err
+    done = json.loads((home / "runs" / "clock" / "config.json").read_text())["notes"]["steps"]
+    code, out, _ = run(f"train mdlm --out runs/clock --resume --steps {done + 2} --json", capsys)
+    assert code == 0 and json.loads(out)["steps"] == done + 2
+
+
+def test_a_codec_that_changes_the_text_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / "loud.txt").write_text(TEXT.upper())
+    line = "train ar --data loud.txt --codec text8 --steps 2 --size nano --length 16 --batch 2 --out runs/loud"
+    assert "the codec changes the text" in run(line, capsys)[1]
+    measured = run("eval --model runs/loud --data loud.txt --windows 2", capsys)[1]
+    assert "the codec changes the text" in measured
+    assert json.loads(run("eval --model runs/mdlm --data text.txt --windows 2 --json", capsys)[1])["lossless"]

@@ -72,15 +72,17 @@ def upgraded(config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def other_weights(folder: Path) -> str:
+    """A hint, where a folder has a pickle instead of the weights."""
+    pickled = [path.name for path in folder.iterdir() if path.suffix in (".pt", ".pth", ".bin", ".ckpt", ".pkl")]
+    return f"; {pickled[0]} is a pickle, which unnoise does not open" if pickled else ""
+
+
 def read_weights(path: Path, belongs_to: str) -> dict[str, Tensor]:
     """The tensors of model.safetensors, or ValueError; a pickle is refused, and weights that belong to something else.
 
     belongs_to: the digest of the configuration and codec. Weights of the first format have none and are taken as they are.
     """
-    if not path.exists():
-        pickled = [p.name for p in path.parent.iterdir() if p.suffix in (".pt", ".pth", ".bin", ".ckpt", ".pkl")]
-        hint = f"; {pickled[0]} is a pickle, which unnoise does not open" if pickled else ""
-        raise ValueError(f"{path} is missing{hint}")
     if not path.is_file():
         raise ValueError("it is not an ordinary file")
     with open(path, "rb") as file:

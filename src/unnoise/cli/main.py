@@ -64,9 +64,8 @@ def parse(arguments: list[str]) -> Any:
 
 def _with_defaults(command: TrainCommand, saved: dict[str, Any], arguments: list[str]) -> TrainCommand:
     """The same command, read with the options of the run that it goes on with as defaults."""
-    for typed, other in (("--steps", "minutes"), ("--minutes", "steps")):
-        if any(word.split("=")[0] == typed for word in arguments):
-            saved |= {other: None}
+    if any(word.split("=")[0] in ("--steps", "--minutes") for word in arguments):  # either takes the place of both
+        saved = {name: value for name, value in saved.items() if name not in ("steps", "minutes")}
     flags = {name for name, value in vars(command).items() if isinstance(value, bool)}  # off by default: typed, they turn on
     values = {name: value for name, value in saved.items() if name != "method" and name not in flags}
     default = replace(command, **values, **dict.fromkeys(flags, False))
@@ -89,10 +88,11 @@ def _sentence(box: str, arguments: list[str]) -> str:
     inside = [line.strip("│ ") for line in box.splitlines() if not line.startswith(("╭", "╰"))]
     parts = re.split(r"\n[─-]{8,}\n", "\n".join(inside).strip())
     kept = [" ".join(part.split()) for part in (parts if framed else parts[1:])]
-    words = kept[0]
+    words = kept[0].rstrip(".")
     for pattern, plain in (
         (r"invalid literal for int\(\) with base 10: ('.*')", r"\1 is not a whole number"),
         (r"could not convert string to float: ('.*')", r"\1 is not a number"),
+        (r"(?i)error parsing \w+Command: ", ""),
         (r"no type matching \S+ could be instantiated from .*: ('.*' is not a (?:whole )?number)", r"\1"),
     ):
         words = re.sub(pattern, plain, words)

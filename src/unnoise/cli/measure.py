@@ -64,7 +64,7 @@ class EvalCommand:
     def run(self) -> int:
         """Evaluate and print."""
         from unnoise.data.corpus import corpus
-        from unnoise.evaluation.dataset import evaluate_split, figure_kind
+        from unnoise.evaluation.dataset import LOSSY, evaluate_split, figure_kind
 
         at_least(1, windows=self.windows)
         at_least(1, samples=self.samples)
@@ -79,6 +79,8 @@ class EvalCommand:
             f"{found['bits_per_char']:.4f} bits per {model.codec.unit} ({figure_kind(model)}"
             f"{_drawn(found['stderr'], found['draws'])}; {found['windows']} {texts} {model.length})"
         )
+        if not found["lossless"]:
+            print(LOSSY)
         if found["text_stderr"] is not None:
             print(f"± {found['text_stderr']:.4f} as a figure about all such texts, over those measured")
         return 0

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -86,7 +87,7 @@ class GenerateCommand(WritingCommand):
         """Write, and show the chain if asked."""
         from unnoise.cli.images import write_sheet
         from unnoise.display.replay import write_replay
-        from unnoise.display.terminal import watch
+        from unnoise.display.terminal import LiveChain
         from unnoise.files import check_writable
 
         model = open_model(self.model, self.device)
@@ -98,15 +99,15 @@ class GenerateCommand(WritingCommand):
         if model.codec.grid:
             check_writable(out, (".png",))
         steps: list[Step] = []
-        follow = steps.append if self.watch or self.replay else None
-        if model.codec.grid:
-            if self.length is not None:
-                raise ValueError("an image has the size that the model was trained with: leave --length out")
-            result: Any = model.draw(self.num_samples, on_step=follow, **self._options())
-        else:
-            result = model.generate(self.num_samples, self.length, on_step=follow, **self._options())
-        if self.watch and not self.as_json:
-            watch(steps)
+        if model.codec.grid and self.length is not None:
+            raise ValueError("an image has the size that the model was trained with: leave --length out")
+        with LiveChain() if self.watch and not self.as_json else nullcontext() as chain:
+            follow = chain or (steps.append if self.replay else None)
+            if model.codec.grid:
+                result: Any = model.draw(self.num_samples, on_step=follow, **self._options())
+            else:
+                result = model.generate(self.num_samples, self.length, on_step=follow, **self._options())
+        steps = chain.steps if chain else steps
         if self.replay:
             write_replay(
                 self.replay,

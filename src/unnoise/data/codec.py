@@ -79,6 +79,10 @@ class Codec(ABC):
         """Write whatever does not fit into the configuration."""
         return
 
+    def gives_back(self, text: str) -> bool:
+        """Whether encoding and decoding changes nothing in this text; where it does, bits are about the text as it is read."""
+        return self.decode(self.encode(text)) == text
+
     def identity(self) -> str:
         """What tells this codec from every other: two with the same identity read every text alike."""
         return json.dumps([type(self).__name__, self.config()], sort_keys=True, ensure_ascii=True)

@@ -26,7 +26,7 @@ from unnoise.data.codec import Bytes, Codec
 from unnoise.data.codec_table import codec as make_codec, codec_kind
 from unnoise.data.documents import Documents, read_jsonl
 from unnoise.data.images import digits, images
-from unnoise.data.source import SPLITS, Source, split_documents
+from unnoise.data.source import SAMPLE, SPLITS, Source, split_documents
 from unnoise.data.texts import Rows, Stream, Texts
 from unnoise.files import LARGEST_TEXT, read_bytes, write_atomically
 
@@ -62,6 +62,9 @@ class Corpus(Source):
     def has_documents(self) -> bool:
         """Whether texts end, so that a codec should have an end token."""
         return any(len(texts) > 1 for texts in self.documents.values())
+
+    def sample(self, split: str) -> str:
+        return next(iter(self.documents[split]), "")[:SAMPLE]
 
     def codec(self, name: str, ends: bool) -> Codec:
         if name == "auto":

@@ -10,7 +10,7 @@ import torch
 
 from unnoise.data.codec import Codec
 from unnoise.data.codec_table import AUTO, codec as make_codec
-from unnoise.data.source import Source, split_documents
+from unnoise.data.source import SAMPLE, Source, split_documents
 from unnoise.data.texts import LabelledStreams, Rows, Stream, Texts
 
 SEPARATOR = " "  # between texts of one stream, where the codec has no end token
@@ -57,6 +57,9 @@ class Documents(Source):
     @property
     def train_documents(self) -> list[str]:
         return self.documents["train"]
+
+    def sample(self, split: str) -> str:
+        return next(iter(self.documents[split]), "")[:SAMPLE]
 
     def codec(self, name: str, ends: bool) -> Codec:
         return make_codec(name or AUTO, self.train_documents, end=ends and len(self.train_documents) > 1)

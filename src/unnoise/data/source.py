@@ -7,6 +7,7 @@ from typing import TypeVar
 from unnoise.data.codec import Codec
 from unnoise.data.texts import Texts
 
+SAMPLE = 20_000  # characters
 SPLITS = ("train", "valid", "test")
 Item = TypeVar("Item")
 
@@ -26,6 +27,10 @@ class Source(ABC):
     def train_documents(self) -> list[str]:
         """The raw texts to train on; none where there are no texts."""
         return []
+
+    def sample(self, split: str) -> str:
+        """The first characters of a split, to see whether a codec gives them back; none where there are no texts."""
+        return ""
 
     @abstractmethod
     def codec(self, name: str, ends: bool) -> Codec:

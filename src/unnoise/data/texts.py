@@ -40,7 +40,10 @@ class Stream(Texts):
 
     def __init__(self, tokens: Tensor, length: int, characters: float = 1.0):
         if len(tokens) < length:
-            raise ValueError(f"the text has {len(tokens)} tokens, fewer than the model's length of {length}")
+            raise ValueError(
+                f"the training or held-out part has {len(tokens)} tokens, fewer than the model's length of {length}: "
+                "give more text, or a shorter length"
+            )
         self.tokens, self.length, self.characters = tokens, length, characters
 
     def batch(self, size: int, seed: int, step: int) -> Batch:

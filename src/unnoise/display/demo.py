@@ -9,7 +9,7 @@ from unnoise.data.corpus import corpus
 from unnoise.display.plot import can_draw, plot_curve
 from unnoise.display.proverbs import PROVERBS, encode, write
 from unnoise.display.replay import write_replay
-from unnoise.display.terminal import ProgressBar, watch
+from unnoise.display.terminal import LiveChain, ProgressBar
 from unnoise.model.io import load
 from unnoise.model.model import Model
 from unnoise.model.template import MASK
@@ -37,15 +37,15 @@ def say(console: Console, text: str, style: str = "") -> None:
     console.print(text, style=style, markup=False, highlight=False)
 
 
-def demo(minutes: float, out: Path, seed: int) -> int:
+def demo(steps: int, out: Path, seed: int) -> int:
     """Train mdlm on the embedded corpus and use it; returns the exit code."""
     console = Console()
-    options = TrainingOptions(minutes=minutes, seed=seed, eval_every=150)
+    options = TrainingOptions(steps=steps, seed=seed, eval_every=150)
     console.print(Rule("Three methods writing with an exact denoiser: a dozen proverbs, nothing trained"))
     write(console, encode(PROVERBS))
     console.print(Rule("The bundled model, half an hour of Wikipedia: writing, filling in, correcting"))
     show_bundled(console, seed)
-    console.print(Rule(f"Training mdlm on two centuries of presidents' addresses, {minutes:g} minutes"))
+    console.print(Rule(f"Training mdlm on two centuries of presidents' addresses, {steps} steps"))
     source = corpus("sotu")
     model = Model.build("mdlm", source.codec("auto", ends=True), length=256, seed=seed)
     run = TrainingRun(model, source, options, out)
@@ -58,13 +58,14 @@ def demo(minutes: float, out: Path, seed: int) -> int:
         f"has not seen (an upper bound; {model.num_parameters:,} parameters, {report.tokens:,} characters read)"
     )
     console.print(Rule("A text from noise"))
-    steps = list(model.chain(steps=256, seed=seed))
-    watch(steps, console=console)
+    with LiveChain(console) as chain:
+        for step in model.chain(steps=256, seed=seed):
+            chain(step)
     console.print(Rule("Filling in"))
     say(console, TEMPLATE.replace(MASK, "_"), "dim")
     for text in model.infill(TEMPLATE, n=3, seed=seed):
         say(console, f"  {text}")
-    page = write_replay(out / "replay.html", steps, "mdlm: an address from noise")
+    page = write_replay(out / "replay.html", chain.steps, "mdlm: an address from noise")
     console.print(Rule())
     curve = f", its training curve in {out / 'curve.png'}" if can_draw() else ""
     say(console, f"the model is in {out}{curve}")

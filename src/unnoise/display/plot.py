@@ -89,18 +89,29 @@ def read_log(folder: Path) -> tuple[list[tuple[int, float]], list[tuple[int, flo
 
 
 def plot_curve(folder: Path, path: Path) -> None:
-    """The training curve of a run."""
+    """The training curve of a run: the bound on held-out text, and below it the loss that is trained, which may be no bound."""
     losses, points = read_log(folder)
-    with picture(path) as axes:
-        if losses:
-            axes.plot(*zip(*losses, strict=True), color="0.75", linewidth=0.7, label="training loss, a draw each")
+    with pictures(path, height=5.0, rows=2) as (above, below):
         if points:
             steps, bits, errors = zip(*points, strict=True)
-            axes.errorbar(steps, bits, yerr=errors, color="black", marker="o", markersize=3, capsize=2, label="held-out text")
-            axes.annotate(f"{bits[-1]:.3f}", (steps[-1], bits[-1]), textcoords="offset points", xytext=(-4, 8), ha="right")
-        axes.set(xlabel="step", ylabel="bits per character (or dimension)", title=folder.name)
-        axes.set_ylim(0, max([b for _, b, _ in points] + [1]) * 1.1)
-        axes.legend(frameon=False)
+            above.errorbar(steps, bits, yerr=errors, color="black", marker="o", markersize=3, capsize=2)
+            above.annotate(f"{bits[-1]:.3f}", (steps[-1], bits[-1]), textcoords="offset points", xytext=(-4, 8), ha="right")
+            above.set_ylim(0, max([*bits, 1]) * 1.1)
+        above.set(ylabel="bits, held-out text", title=folder.name)
+        if losses:
+            steps, values = zip(*losses, strict=True)
+            below.plot(steps, values, color="0.75", linewidth=0.7)
+            below.plot(steps, smoothed(values), color="black", linewidth=1)
+            below.set_ylim(0, sorted(values)[int(0.99 * (len(values) - 1))] * 1.2)  # a few wild draws may stick out
+        below.set(xlabel="step", ylabel="training loss, bits")
+
+
+def smoothed(values: Sequence[float], memory: float = 0.95) -> list[float]:
+    """The running mean of a noisy curve."""
+    found: list[float] = []
+    for value in values:
+        found.append(value if not found else memory * found[-1] + (1 - memory) * value)
+    return found
 
 
 def plot_comparison(folders: dict[str, Path], path: Path) -> None:

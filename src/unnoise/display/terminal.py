@@ -2,7 +2,6 @@
 
 import sys
 import time
-from collections.abc import Sequence
 
 from rich.console import Console
 from rich.live import Live
@@ -14,26 +13,60 @@ from unnoise.data.codec import BLANK
 from unnoise.model.generate import Step
 from unnoise.training.callback import Callback, Evaluation, StepReport
 
+WIDTH = 100  # columns of a chain, at most
+SHORTEST = 1 / 60  # seconds that a state is shown, so that a fast chain can be seen
 
-def styled(step: Step) -> Text:
-    """A canvas: masks dim, what has just come or changed in green."""
-    text = Text()
+
+def styled(step: Step, columns: int) -> Text:
+    """A state of a chain: masks dim, what has just come or changed in green.
+
+    Lines are cut by position, not between words, so that no letter jumps to another line when the one before it changes.
+    """
+    text, at = Text(), 0
     for token, fresh in zip(step.tokens, step.fresh, strict=True):
-        text.append(token, style=("green" if fresh else "dim") if token.startswith(BLANK) else "bold green" if fresh else "")
+        style = ("green" if fresh else "dim") if token.startswith(BLANK) else "bold green" if fresh else ""
+        for character in token:
+            if at == columns:
+                text.append("\n")
+                at = 0
+            text.append(character, style)
+            at = 0 if character == "\n" else at + 1
     return text
 
 
-def watch(steps: Sequence[Step], seconds: float = 6.0, console: Console | None = None) -> None:
-    """Play a chain on a terminal; elsewhere print five of its moments."""
-    console = console or Console()
-    if console.is_terminal:
-        with Live(console=console, refresh_per_second=30, transient=True) as live:
-            for step in steps:
-                live.update(Panel(styled(step), title=f"t = {step.t:.2f}", width=min(console.width, 100)))
-                time.sleep(seconds / len(steps))
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        step = steps[round(share * (len(steps) - 1))]
-        console.print(Panel(styled(step), title=f"t = {step.t:.2f}", title_align="left", width=min(console.width, 100)))
+def panel(step: Step, console: Console) -> Panel:
+    """One state in a frame, with its time."""
+    width = min(console.width, WIDTH)
+    return Panel(styled(step, width - 4), title=f"t = {step.t:.2f}", title_align="left", width=width)
+
+
+class LiveChain:
+    """Shows a chain while it is computed, on a terminal; at its end prints five of its moments, there and elsewhere.
+
+    Call it with each state, as `on_step` of `Model.generate` does; `steps` are those so far.
+    """
+
+    def __init__(self, console: Console | None = None):
+        self.console = console or Console()
+        self.live = Live(console=self.console, refresh_per_second=30, transient=True) if self.console.is_terminal else None
+        self.steps: list[Step] = []
+
+    def __enter__(self) -> "LiveChain":
+        if self.live is not None:
+            self.live.start()
+        return self
+
+    def __call__(self, step: Step) -> None:
+        self.steps.append(step)
+        if self.live is not None:
+            self.live.update(panel(step, self.console))
+            time.sleep(SHORTEST)
+
+    def __exit__(self, *_: object) -> None:
+        if self.live is not None:
+            self.live.stop()
+        for share in (0.0, 0.25, 0.5, 0.75, 1.0) if self.steps else ():
+            self.console.print(panel(self.steps[round(share * (len(self.steps) - 1))], self.console))
 
 
 def duration(seconds: float) -> str:

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save as safetensors
 from torch import Tensor
 
-from unnoise.checkpoint.ours import CONFIG, DIGEST, FORMAT, WEIGHTS, digest, read_config, read_weights
+from unnoise.checkpoint.ours import CONFIG, DIGEST, FORMAT, WEIGHTS, digest, other_weights, read_config, read_weights
 from unnoise.data import codec_from, codec_kind
 from unnoise.files import write_atomically
 from unnoise.method_table import method as method_named
@@ -61,6 +61,8 @@ def load(path: str | Path) -> "Model":
     folder = bundled if (bundled / CONFIG).exists() else Path(path)
     config = read_config(folder)
     model = without_weights(folder, config)
+    if not (folder / WEIGHTS).exists():
+        raise ValueError(f"{folder} holds no weights: {WEIGHTS} is missing{other_weights(folder)}")
     try:
         put_weights(model, read_weights(folder / WEIGHTS, digest(config, model.codec.identity())))
     except ValueError as error:

@@ -77,6 +77,7 @@ class TrainingRun:
         labels: Tensor | None = None,
     ):
         self.model, self.options, self.out, self.device = model, options, out, model.device
+        self.source = source
         self.train_texts, self.valid_texts = texts_of(source, model, labels)
         if isinstance(source, Source) and source.train_documents and model.words is None and can_correct(model.process):
             model.words = Words.of(source.train_documents)  # counted when it is first used or saved
