@@ -168,3 +168,21 @@ def test_the_samplers_fields_do_what_they_say(own_parts: Any, steps: int) -> Non
     assert all(text.rstrip("·").count("·") == 0 for text in forward)
     assert all(text.lstrip("·").count("·") == 0 for text in backward)
     assert torch.equal(torch.tensor(len(forward)), torch.tensor(steps + 1))
+
+
+def test_an_installed_plug_in_is_found_by_its_entry_point(tmp_path: Path) -> None:
+    (tmp_path / "some_parts.py").write_text(PLUGIN.read_text())
+    about = tmp_path / "some_parts-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: some-parts\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[unnoise.plugins]\nsome = some_parts\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "unnoise", "ls", "--json"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    listed = json.loads(done.stdout)
+    assert "mdlm-polynomial" in listed["methods"] and "left-first" in listed["samplers"] and "gru" in listed["networks"]

@@ -10,7 +10,7 @@ def set_wait_policy() -> None:
     """Let OpenMP's threads spin only briefly for each other, unless the environment says something else.
 
     By default they spin for long; when another program wants the cores, they wait for each other at full load, and training
-    becomes five to ten times slower (`benchmarks/threads.py`). It must be set before torch is imported.
+    becomes several times slower (`benchmarks/threads.py`). It must be set before torch is imported.
     """
     if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
         os.environ["GOMP_SPINCOUNT"] = SPINS
