@@ -282,6 +282,7 @@ MISTAKES = {
     "correct nowhere.txt": "there is no file nowhere.txt",
     "correct ./runs": "./runs is a folder",
     "eval --data text.txt --windows 0": "--windows must be ≥ 1",
+    "eval --data text.txt --error -1": "must be ≥ 0 and finite, found -1",
     "eval --data text.txt --samples -1": "--samples must be ≥ 1",
     "compare mdlm ar --data text.txt --windows 0": "--windows must be ≥ 1",
     "inpaint --images 0": "--images must be ≥ 1",

@@ -49,7 +49,7 @@ def test_drawing_stops_when_the_error_is_small(models: dict[str, unnoise.Model])
     capped = model.score(TEXT, samples=4, error=0.0)
     assert capped.draws == 4
     assert model.score(TEXT, seed=3) == model.score(TEXT, seed=3)
-    with pytest.raises(ValueError, match="must be ≥ 0, found -1"):
+    with pytest.raises(ValueError, match="must be ≥ 0 and finite, found -1"):
         model.score(TEXT, error=-1)
 
 

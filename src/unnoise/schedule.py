@@ -156,7 +156,20 @@ class LogLinear(Schedule):
         return ((1 - alpha) / (1 - self.eps)).clamp(0, 1)
 
 
-class Geometric(Schedule):
+class SigmaSchedule(Schedule):
+    """A schedule stated by its total rate σ̄(t) and its rate β(t) = σ̄′(t): α = e^{−σ̄}. A subclass gives `sigma` and `rate`."""
+
+    def alpha(self, t: Tensor) -> Tensor:
+        return torch.exp(-self.sigma(t))
+
+    def noise(self, t: Tensor) -> Tensor:
+        return -torch.expm1(-self.sigma(t))
+
+    def alpha_prime(self, t: Tensor) -> Tensor:
+        return -self.alpha(t) * self.rate(t)
+
+
+class Geometric(SigmaSchedule):
     """α(t) = exp(−σ̄), σ̄(t) = lo^{1−t}·hi^t (SEDD). Starts at α(0) = e^{−lo}, stops at α(1) = e^{−hi}."""
 
     def __init__(self, lo: float = 1e-4, hi: float = 20.0):
@@ -168,15 +181,6 @@ class Geometric(Schedule):
 
     def sigma(self, t: Tensor) -> Tensor:
         return self.lo * torch.exp(t * self.log_range)
-
-    def alpha(self, t: Tensor) -> Tensor:
-        return torch.exp(-self.sigma(t))
-
-    def noise(self, t: Tensor) -> Tensor:
-        return -torch.expm1(-self.sigma(t))
-
-    def alpha_prime(self, t: Tensor) -> Tensor:
-        return -self.alpha(t) * self.rate(t)
 
     def rate(self, t: Tensor) -> Tensor:
         return self.sigma(t) * self.log_range
@@ -220,7 +224,7 @@ class CosineTable(Schedule):
         return (1 - torch.asin((alpha * math.cos(self.start)).clamp(0, 1)) / self.speed).clamp(0, 1)
 
 
-class Table(Schedule):
+class Table(SigmaSchedule):
     """σ̄(t) = −log α(t) by its values at t = 0, 1/n, …, 1, in straight lines between them: sigmas [n+1], rising from 0."""
 
     sigmas: Tensor
@@ -241,15 +245,6 @@ class Table(Schedule):
 
     def rate(self, t: Tensor) -> Tensor:
         return (self.sigmas.diff()[self._cell(t)] * (len(self.sigmas) - 1)).to(t.dtype)
-
-    def alpha(self, t: Tensor) -> Tensor:
-        return torch.exp(-self.sigma(t))
-
-    def noise(self, t: Tensor) -> Tensor:
-        return -torch.expm1(-self.sigma(t))
-
-    def alpha_prime(self, t: Tensor) -> Tensor:
-        return -self.alpha(t) * self.rate(t)
 
     def inverse(self, alpha: Tensor) -> Tensor:
         sigma = -torch.log(alpha.double())

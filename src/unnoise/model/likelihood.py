@@ -79,12 +79,17 @@ def estimate(model: "Model", x: Tensor, most: int, error: float = 0.0, seed: int
     return Estimate(torch.stack(sets).mean(0), spread, len(sets) * copies)
 
 
+def check_error(error: float) -> None:
+    """ValueError unless drawing can stop at this standard error."""
+    if not 0 <= error < math.inf:
+        raise ValueError(f"the standard error to stop at must be ≥ 0 and finite, found {error}")
+
+
 def score(model: "Model", texts: Sequence[str], samples: int, seed: int, error: float = SCORE_ERROR) -> Score:
     """−log p of several texts together; a longer text than the model's is scored in windows. error: in bits per character."""
     if samples < FEWEST_SETS and not model.method.exact:
         raise ValueError(f"an error bar needs at least {FEWEST_SETS} samples, found {samples}")
-    if not error >= 0:
-        raise ValueError(f"the standard error to stop at must be ≥ 0, found {error}")
+    check_error(error)
     pieces: dict[int, list[np.ndarray]] = {}
     read = []
     for one in texts:
@@ -148,6 +153,7 @@ def bits_per_char(
 
     draws: of the bound for each text, at most; error: or until the standard error is so many bits per character.
     """
+    check_error(error)
     x = texts.windows(windows)
     tokens = (x != PAD).sum(1).double().cpu()
     scale = 1 / (math.log(2) * texts.characters * float(tokens.sum()))
