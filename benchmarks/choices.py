@@ -76,9 +76,9 @@ def trial(
     adam = options.pop("adam", False)
     chosen = TrainingOptions(steps=steps, eval_windows=512, **options)
     run = TrainingRun(model, source, chosen, objective=objective(model.process) if objective else None)
-    if adam:  # all weights in the Adam group
-        for group in run.optimizer.param_groups:
-            group["orthogonal"], group["lr"] = False, chosen.other_lr
+    if adam:  # for all weights
+        run.optimizers = [torch.optim.Adam(run.learned.parameters(), chosen.other_lr, betas=(0.9, 0.95), fused=True)]
+        run.set_schedules()
     start = time.monotonic()
     for _ in range(steps):
         run.step()

@@ -17,7 +17,7 @@ from unnoise.data.codec import Codec
 from unnoise.model.model import Model
 from unnoise.objective import CrossEntropy
 from unnoise.training.loop import TrainingRun
-from unnoise.training.optimizer import Muon, split
+from unnoise.training.optimizer import optimizers
 from unnoise.training.options import TrainingOptions
 
 CASES = {  # name → vocabulary, batch, length, rounds
@@ -56,12 +56,13 @@ def ours(case: str):
 def bare(case: str):
     run, x = make(case)
     network = run.model.network
-    optimizer = Muon(*(group.values() for group in split(network)))
+    both = optimizers(network)
 
     def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
+        network.zero_grad(set_to_none=True)
         F.cross_entropy(network(x).flatten(0, 1), x.flatten()).backward()
-        optimizer.step()
+        for optimizer in both:
+            optimizer.step()
 
     return step
 

@@ -15,12 +15,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim.lr_scheduler import LambdaLR
 
 from unnoise.data import Text8
 from unnoise.data.corpus import Corpus, corpus
 from unnoise.model.model import Model
 from unnoise.training.loop import train
-from unnoise.training.optimizer import Muon, split
+from unnoise.training.optimizer import optimizers
 
 K, LENGTH, BATCH = 27, 256, 16
 
@@ -94,14 +95,15 @@ def plain(source: Corpus, minutes: float, causal: bool) -> tuple[Plain, int]:
     torch.manual_seed(0)
     texts = source.texts(Text8(), "train", LENGTH)
     net = Plain(causal)
-    optimizer = Muon(*(group.values() for group in split(net)))
-    start, step = time.monotonic(), 0
+    start, step, done = time.monotonic(), 0, 0.0
+    both = optimizers(net)
+    rates = [LambdaLR(optimizer, lambda _: min(1.0, done / 0.02 + 1e-2) * (1 - done)) for optimizer in both]
     while (done := (time.monotonic() - start) / (60 * minutes)) < 1:
-        optimizer.rate = min(1.0, done / 0.02 + 1e-2) * (1 - done)
-        optimizer.zero_grad()
+        net.zero_grad()
         plain_loss(net, texts.batch(BATCH, 0, step).x, causal, torch.Generator().manual_seed(step)).backward()
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-        optimizer.step()
+        for part in (*both, *rates):
+            part.step()
         step += 1
     return net, step * BATCH * LENGTH
 

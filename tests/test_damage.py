@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import unnoise
+from unnoise.checkpoint.tensors import packed
 from unnoise.cli.main import main
 from unnoise.data.corpus import corpus
 from unnoise.data.images import images
@@ -59,6 +60,14 @@ def test_a_changed_configuration_does_not_load_with_the_old_weights(what: str, t
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=r"another configuration|does not fit|needs a network"):
         unnoise.load(folder)
+
+
+def test_weights_with_another_bit_are_refused(saved: Path) -> None:
+    path = saved / "model.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+    with pytest.raises(ValueError, match="its numbers are not those that were saved"):
+        unnoise.load(saved)
 
 
 def test_weights_that_are_no_numbers_are_refused(saved: Path) -> None:
@@ -291,7 +300,7 @@ def test_a_state_without_its_step_is_one_sentence(tmp_path: Path) -> None:
     run.run(stop=lambda: run.done >= 3)
     path = tmp_path / "training.safetensors"
     about = {"method": "mdlm", "options": {}, "data_digest": run.data_digest}
-    save_file(load_file(path), path, metadata={"unnoise": json.dumps(about)})
+    path.write_bytes(packed(load_file(path), about))
     with pytest.raises(ValueError, match="does not say how far"):
         run_of(tmp_path).resume()
 

@@ -6,7 +6,7 @@ import torch
 from unnoise import Linear, Masked
 from unnoise.network.base import Cache
 from unnoise.network.transformer import SIZES, Transformer, TransformerConfig
-from unnoise.training.optimizer import Muon, orthogonal, split
+from unnoise.training.optimizer import Muon, optimizers, orthogonal, split
 
 
 def network(**changes: object) -> Transformer:
@@ -89,17 +89,14 @@ def test_matrices_go_to_muon_and_the_rest_to_adam() -> None:
     assert all(weight.dim() == 2 for weight in matrices.values())
 
 
-def test_the_adam_part_is_adam() -> None:
-    start = torch.randn(5, generator=torch.Generator().manual_seed(0))
-    mine, theirs = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
-    ours = Muon([], [mine], other_lr=0.1)
-    adam = torch.optim.Adam([theirs], lr=0.1, betas=(0.9, 0.95), eps=1e-8)
-    for _ in range(5):
-        for weight, optimizer in ((mine, ours), (theirs, adam)):
-            optimizer.zero_grad()
-            (weight**2).sum().backward()
-            optimizer.step()
-    assert torch.allclose(mine, theirs, atol=1e-5)
+def test_each_weight_has_one_optimizer_and_a_module_may_lack_either_kind() -> None:
+    made = network(time=True)
+    both = optimizers(made)
+    assert [type(optimizer) for optimizer in both] == [Muon, torch.optim.Adam]
+    held = [id(weight) for optimizer in both for group in optimizer.param_groups for weight in group["params"]]
+    assert sorted(held) == sorted(id(weight) for weight in made.parameters())
+    assert [type(optimizer) for optimizer in optimizers(torch.nn.Embedding(3, 4))] == [torch.optim.Adam]
+    assert [type(optimizer) for optimizer in optimizers(torch.nn.Sequential(torch.nn.Linear(3, 4, bias=False)))] == [Muon]
 
 
 SMALL = {"inputs": 9, "outputs": 8, "length": 12, "width": 16, "taps": 5}

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
 from torch import Tensor
 
+from unnoise.checkpoint.tensors import read_tensors
 from unnoise.files import read_bytes
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-DIGEST = "unnoise-digest"  # in the metadata of the weights
+DIGEST = "digest"  # said in the file of the weights
 LARGEST_CONFIG = 64 * 2**20  # bytes
 FIELDS = {"method": str, "length": int, "labels": list, "codec": dict, "network": dict, "notes": dict}
 FORMAT = "unnoise-2"
@@ -90,13 +89,8 @@ def read_weights(path: Path, belongs_to: str) -> dict[str, Tensor]:
     # a safetensors file begins with the length of its header, eight bytes of which the first may be any, and then {
     if start[8:] != b"{" and (start[:2] == b"PK" or start[:1] == b"\x80"):
         raise ValueError("it is a pickle, which unnoise does not open; convert it to safetensors")
-    try:
-        with safe_open(path, "pt") as file:
-            saved_with = (file.metadata() or {}).get(DIGEST, belongs_to)
-        found = load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"it is damaged or cut short ({error})") from error
-    if saved_with != belongs_to:
+    about, found = read_tensors(path)
+    if about.get(DIGEST, belongs_to) != belongs_to:
         raise ValueError(f"it was saved with another configuration or codec; {CONFIG} or a codec file was changed since")
     for name, value in found.items():
         if not value.is_floating_point():

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors.torch import save as safetensors
 from torch import Tensor
 
 from unnoise.checkpoint.ours import CONFIG, DIGEST, FORMAT, WEIGHTS, digest, other_weights, read_config, read_weights
+from unnoise.checkpoint.tensors import packed
 from unnoise.data import codec_from, codec_kind
 from unnoise.files import write_atomically
 from unnoise.method_table import method as method_named
@@ -42,15 +42,14 @@ def save(model: "Model", folder: Path) -> None:
         described = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
         raise ValueError(f"the configuration of the network or codec is not plain JSON ({error})") from error
+    try:
+        content = packed(model.weights(), {DIGEST: digest(config, model.codec.identity())})
+    except ValueError as error:
+        raise ValueError(f"the weight {error}: such a model is not saved") from error
     folder.mkdir(parents=True, exist_ok=True)
     model.codec.save(folder)
     if model.words is not None:
         model.words.save(folder / WORDS)
-    tensors = {name: value.detach().cpu().contiguous() for name, value in model.weights().items()}
-    for name, value in tensors.items():
-        if not bool(torch.isfinite(value).all()):
-            raise ValueError(f"the weight {name} holds numbers that are not finite: such a model is not saved")
-    content = safetensors(tensors, metadata={DIGEST: digest(config, model.codec.identity())})
     write_atomically(folder / WEIGHTS, content)
     write_atomically(folder / CONFIG, described.encode())
 

@@ -7,11 +7,9 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save
 from torch import Tensor
 
+from unnoise.checkpoint.tensors import packed, read_tensors
 from unnoise.files import write_atomically
 from unnoise.training.average import put_parameters
 from unnoise.training.callback import LOG
@@ -21,23 +19,23 @@ if TYPE_CHECKING:
     from unnoise.training.loop import TrainingRun
 
 STATE, PREVIOUS = "training.safetensors", "training.previous.safetensors"
-MOMENTS = ("first", "second", "count")
+MOMENT = "moment"
 
 
 def save_state(run: "TrainingRun", path: Path) -> None:
     """Write the state, whole or not at all."""
     tensors: dict[str, Tensor] = {f"weight/{name}": weight for name, weight in run.learned.named_parameters()}
     tensors |= {f"buffer/{name}": value for name, value in learned_buffers(run).items()}
-    for weight, state in run.optimizer.state.items():
-        for kind, value in state.items():
-            tensors[f"{kind}/{run.names[id(weight)]}"] = value
+    names = {id(weight): name for name, weight in run.learned.named_parameters()}
+    for optimizer in run.optimizers:
+        for weight, state in optimizer.state.items():
+            tensors |= {f"{MOMENT}/{kind}/{names[id(weight)]}": value for kind, value in state.items()}
     if run.average is not None:
         tensors |= {f"average/{name}": value for name, value in run.average.weights.items()}
-    plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    for name, value in plain.items():
-        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-            raise ValueError(f"{name} holds numbers that are not finite, so no checkpoint is written: the last one stays")
-    content = save(plain, metadata={"unnoise": json.dumps(run.description(), allow_nan=False)})
+    try:
+        content = packed(tensors, run.description())
+    except ValueError as error:
+        raise ValueError(f"{error}, so no checkpoint is written: the last one stays") from error
     keep_previous(path)
     write_atomically(path, content)
 
@@ -72,10 +70,13 @@ def load_state(run: "TrainingRun", path: Path) -> None:
         if f"buffer/{name}" in tensors:
             value.copy_(tensors[f"buffer/{name}"])
     by_name = dict(run.learned.named_parameters())
-    for key, value in tensors.items():
-        kind, _, name = key.partition("/")
-        if kind in MOMENTS:
-            run.optimizer.state[by_name[name]][kind] = value.to(by_name[name].device)
+    for optimizer in run.optimizers:
+        mine = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+        for key, value in tensors.items():
+            if key.startswith(f"{MOMENT}/"):
+                _, kind, name = key.split("/", 2)
+                if id(by_name[name]) in mine:
+                    optimizer.state[by_name[name]][kind] = value.to(by_name[name].device)
     try:
         run.done, run.tokens, run.seconds = int(about["step"]), int(about["tokens"]), float(about["seconds"])
         run.curve = [(int(step), float(bits), float(error)) for step, bits, error in about["curve"]]
@@ -96,13 +97,12 @@ def learned_buffers(run: "TrainingRun") -> dict[str, Tensor]:
 def read_state(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """A checkpoint: what it says of the run, and its tensors."""
     try:
-        with safe_open(path, "pt") as file:
-            about = json.loads((file.metadata() or {})["unnoise"])
-        if not isinstance(about, dict):
-            raise ValueError("it does not describe a run")
-        return about, load_file(path)
-    except Exception as error:
-        raise ValueError(f"the checkpoint {path} is damaged or cut short ({error})") from error
+        about, tensors = read_tensors(path)
+    except ValueError as error:
+        raise ValueError(f"the checkpoint {path} cannot be read: {error}") from error
+    if not about or not any(key.startswith(f"{MOMENT}/") for key in tensors):
+        raise ValueError(f"the checkpoint {path} is not one of a run of this version of unnoise")
+    return about, tensors
 
 
 def read_newest(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

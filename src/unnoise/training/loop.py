@@ -16,6 +16,7 @@ from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
 
 from unnoise.data.corpus import source_of
 from unnoise.data.source import Source
@@ -31,7 +32,7 @@ from unnoise.training.average import WeightAverage, put_parameters
 from unnoise.training.callback import LOG, Callback, Evaluation, JsonLog, StepReport
 from unnoise.training.checkpoint import STATE, load_state, save_state
 from unnoise.training.data import texts_of
-from unnoise.training.optimizer import Muon, split
+from unnoise.training.optimizer import optimizers
 from unnoise.training.options import MINUTES, TrainingKeywords, TrainingOptions
 
 UNLABELLED_SHARE = 0.1  # of labels kept from the network, so that it can also do without (for guidance)
@@ -84,9 +85,7 @@ class TrainingRun:
         self.objective = objective or _objective(model, options)
         self.loss = "own" if objective else options.loss if model.method.fast_objective else "paper"
         self.learned = nn.ModuleDict({"network": model.network, "objective": self.objective})
-        matrices, others = split(self.learned)
-        self.names = {id(weight): name for name, weight in (matrices | others).items()}
-        self.optimizer = Muon(matrices.values(), others.values(), options.matrix_lr, options.other_lr)
+        self.optimizers = optimizers(self.learned, options.matrix_lr, options.other_lr)
         if options.compile:
             model.network.compile()
         self.average = WeightAverage(self.learned, options.ema) if options.ema else None
@@ -95,6 +94,13 @@ class TrainingRun:
         self.done, self.tokens, self.seconds = 0, 0, 0.0
         self.curve: list[tuple[int, float, float]] = []
         self.callbacks: list[Callback] = [] if out is None else [JsonLog(out)]
+        self.set_schedules()
+
+    def set_schedules(self) -> None:
+        """Let the learning rates follow the progress of the run, from where it stands."""
+        self.schedules = [
+            LambdaLR(optimizer, lambda _: learning_rate_factor(self.progress, self.options)) for optimizer in self.optimizers
+        ]
 
     @property
     def progress(self) -> float:
@@ -109,8 +115,7 @@ class TrainingRun:
         """One update; returns the loss in nats per token."""
         options, device, progress = self.options, self.device, self.progress
         self.model.network.train()
-        self.optimizer.zero_grad(set_to_none=True)
-        self.optimizer.rate = learning_rate_factor(progress, options)
+        self.learned.zero_grad(set_to_none=True)
         self.objective.set_progress(progress)
         total = 0.0
         for part in range(options.accumulate):
@@ -125,10 +130,13 @@ class TrainingRun:
             total += float(loss.detach()) / options.accumulate
         check_finite(total, f"the loss became {total:.3g} at step {self.done + 1}")
         nn.utils.clip_grad_norm_(self.learned.parameters(), options.clip)
-        self.optimizer.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
         if self.average is not None:
             self.average.update()
         self.done += 1
+        for schedule in self.schedules:
+            schedule.step()
         return total
 
     def _conditioned(self, batch: Batch, generator: torch.Generator, device: torch.device) -> Denoiser:
@@ -176,6 +184,7 @@ class TrainingRun:
         if self.out is None or not (self.out / STATE).exists():
             return False
         load_state(self, self.out / STATE)
+        self.set_schedules()
         return True
 
     # ---- the whole run -----------------------------------------------------------------------------------------------
@@ -195,13 +204,14 @@ class TrainingRun:
         start = time.monotonic() - self.seconds
         smooth, last_save = None, self.done
         while (progress := self.progress) < 1 and not stop():
+            rate = learning_rate_factor(progress, options)
             nats = self.step()
             self.seconds = time.monotonic() - start
             bits = nats / math.log(2) / self.train_texts.characters
             smooth = bits if smooth is None else 0.95 * smooth + 0.05 * bits
             progress = self.progress
             speed = self.tokens / max(self.seconds, 1e-9)
-            report = StepReport(self.done, progress, bits, smooth, self.optimizer.rate, speed, self.seconds)
+            report = StepReport(self.done, progress, bits, smooth, rate, speed, self.seconds)
             for callback in self.callbacks:
                 callback.on_step(report)
             pause = time.monotonic()

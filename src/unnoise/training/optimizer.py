@@ -1,4 +1,4 @@
-"""Muon for the matrices of the blocks, Adam for everything else, in one optimiser.
+"""Muon for the matrices of the blocks, torch's Adam for everything else.
 
 Muon (Keller Jordan, 2024) replaces the momentum of a matrix by its nearest orthogonal one, by five Newton–Schulz iterations.
 torch.optim.Muon runs them in bfloat16, which crawls on CPUs without it; here they run in the dtype of the weights.
@@ -27,28 +27,13 @@ def orthogonal(matrix: Tensor, iterations: int = 5) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Two groups: the block matrices with Nesterov momentum and orthogonalised updates, the others with Adam.
+    """Nesterov momentum with orthogonalised updates: W ← W − lr·√max(1, n/m)·orthogonal(G + μ-weighted momentum), W [n, m].
 
-    `rate` scales both learning rates from step to step (warm-up and decay).
+    The weight μ of the momentum rises from 0.85 to `momentum`: a short memory while the loss still falls fast.
     """
 
-    def __init__(
-        self,
-        matrices: Iterable[nn.Parameter],
-        others: Iterable[nn.Parameter],
-        matrix_lr: float = 0.02,
-        other_lr: float = 0.003,
-        momentum: float = 0.95,
-        betas: tuple[float, float] = (0.9, 0.95),
-        weight_decay: float = 0.0,
-    ):
-        groups = [
-            {"params": list(matrices), "lr": matrix_lr, "orthogonal": True},
-            {"params": list(others), "lr": other_lr, "orthogonal": False},
-        ]
-        super().__init__([group for group in groups if group["params"]], {"weight_decay": weight_decay})
-        self.momentum, self.betas = momentum, betas
-        self.rate = 1.0
+    def __init__(self, matrices: Iterable[nn.Parameter], lr: float = 0.02, momentum: float = 0.95):
+        super().__init__(matrices, {"lr": lr, "momentum": momentum})
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -58,41 +43,35 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """One update with learning rates lr·rate; closure: computes the loss and its gradients once more, as in torch."""
+        """One update; closure: computes the loss and its gradients once more, as in torch."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            lr = group["lr"] * self.rate
             for weight in group["params"]:
                 if weight.grad is None:
                     continue
-                weight.mul_(1 - lr * group["weight_decay"])
                 state = self.state[weight]
                 if not state:
-                    state["first"] = torch.zeros_like(weight)
-                    if not group["orthogonal"]:
-                        state["second"] = torch.zeros_like(weight)
-                    state["count"] = torch.zeros(())
-                state["count"] += 1
-                update = self._muon(weight.grad, state) if group["orthogonal"] else self._adam(weight.grad, state)
-                weight.add_(update, alpha=-lr)
+                    state["momentum_buffer"], state["step"] = torch.zeros_like(weight), torch.zeros(())
+                state["step"] += 1
+                momentum = min(group["momentum"], 0.85 + float(state["step"]) * 3e-4)
+                state["momentum_buffer"].lerp_(weight.grad, 1 - momentum)
+                update = orthogonal(weight.grad.lerp(state["momentum_buffer"], momentum))
+                weight.add_(update, alpha=-group["lr"] * max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5)
         return loss
 
-    def _muon(self, gradient: Tensor, state: dict[str, Tensor]) -> Tensor:
-        momentum = min(self.momentum, 0.85 + float(state["count"]) * 3e-4)  # a short memory while the loss still falls fast
-        state["first"].lerp_(gradient, 1 - momentum)
-        update = orthogonal(gradient.lerp(state["first"], momentum))
-        return update * max(1.0, gradient.shape[0] / gradient.shape[1]) ** 0.5
 
-    def _adam(self, gradient: Tensor, state: dict[str, Tensor]) -> Tensor:
-        fast, slow = self.betas
-        count = float(state["count"])
-        state["first"].lerp_(gradient, 1 - fast)
-        state["second"].lerp_(gradient.square(), 1 - slow)
-        mean, square = state["first"] / (1 - fast**count), state["second"] / (1 - slow**count)
-        return mean / (square.sqrt() + 1e-8)
+def optimizers(module: nn.Module, matrix_lr: float = 0.02, other_lr: float = 0.003) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of the blocks and torch's Adam for the rest, each where there is something for it to do."""
+    matrices, others = split(module)
+    made: list[torch.optim.Optimizer] = []
+    if matrices:
+        made.append(Muon(matrices.values(), matrix_lr))
+    if others:
+        made.append(torch.optim.Adam(others.values(), other_lr, betas=(0.9, 0.95), fused=True))
+    return made
 
 
 def split(module: nn.Module) -> tuple[dict[str, nn.Parameter], dict[str, nn.Parameter]]:
