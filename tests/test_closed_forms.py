@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cases import build
-from unnoise import Elbo, Linear, LogLinear, Masked, MeanPrediction, Prediction, Process, ScorePrediction, Uniform
+from unnoise import Elbo, Linear, LogLinear, Masked, MeanPrediction, PerToken, Prediction, Process, ScorePrediction, Uniform
 
 CASES = [
     (process, schedule)
@@ -213,3 +213,28 @@ def test_a_scaled_score_of_uniform_noise_is_free_and_a_plug_in_mean_is_one_of_th
     other = torch.nn.functional.one_hot(x_t, 4) == 0
     assert torch.allclose(scaled[other], wanted[other], atol=1e-10)
     assert not torch.allclose(process.scaled_score(raw + 1, x_t, t)[other], wanted[other], atol=1e-2)  # not normalised
+
+
+def test_sedds_scaling_of_masked_noise_is_that_of_a_mean_divided_by_the_vocabulary() -> None:
+    """log s_y = raw_y − log K + log α/(1−α): raw = 0 is the exact score of tokens that are all equally likely."""
+    process = Masked(5, Linear())
+    t = torch.tensor([0.2, 0.5, 0.9])
+    x_t = torch.full((3,), process.mask)
+    log_s = process.scaled_score(torch.zeros(3, 5), x_t, t)
+    assert torch.allclose(log_s[:, :5], ((1 - t) / t / 5).log()[:, None].expand(3, 5), atol=1e-12)
+    assert torch.allclose(log_s[:, :5].exp().sum(-1), (1 - t) / t, atol=1e-12)  # Σ_y s_y = α/(1−α) at the mask
+
+
+def test_genmd4s_reconstruction_without_a_network() -> None:
+    """−t^{w_x}·log softmax(w log t)_x, of which t_1 is the smallest time."""
+    schedule = PerToken(3, 2.0)
+    with torch.no_grad():
+        schedule.theta.copy_(torch.tensor([0.3, 1.2, 2.5]))
+    w = torch.nn.functional.softplus(schedule.theta.detach())
+    x, t = torch.tensor([0, 1, 2, 2]), torch.tensor([0.1, 0.1, 0.1, 0.6])
+    log_softmax = torch.log_softmax(w * t.log()[:, None], -1)
+    wanted = [-float(t[i] ** w[k] * log_softmax[i, k]) for i, k in enumerate(x.tolist())]
+    found = Masked(3, schedule).reconstruction(x, t)
+    assert torch.allclose(found, torch.tensor(wanted, dtype=found.dtype), atol=1e-12)
+    alike = Masked(3, Linear()).reconstruction(x, t)
+    assert torch.allclose(alike, t * torch.log(torch.tensor(3.0)), atol=1e-12)

@@ -303,6 +303,25 @@ def test_the_flow_sampler_reaches_the_data_and_keeps_what_is_given() -> None:
     assert sample(process, ExactFlow(), batch=1, length=2, sampler=FlowSampler(4), given=known)[0, 0] == 2
 
 
+def test_the_messages_of_the_flow_sampler_add_up_to_the_accuracy() -> None:
+    """Σ α_i = β(1), α_i = β(1)(2i − 1)/n²: when all messages say 0, the last belief is drawn as θ_1 given 0."""
+    process = BayesianFlow(3, accuracy=2.0)
+    for n in (1, 7):
+        alpha = process.accuracies(n)
+        assert torch.allclose(alpha, torch.tensor([2.0 * (2 * i - 1) / n**2 for i in range(1, n + 1)], dtype=alpha.dtype))
+        assert abs(float(alpha.sum()) - 2.0) < 1e-12
+    seen = []
+
+    def certain(state: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
+        seen.append((float(t[0]), state / 3))
+        return MeanPrediction.from_logits(torch.tensor([50.0, 0.0, 0.0]).expand_as(state))
+
+    sample(process, certain, batch=20_000, length=1, sampler=FlowSampler(8), seed=0)
+    assert [round(t, 6) for t, _ in seen] == [round(1 - i / 7, 6) for i in range(8)]
+    odds = seen[-1][1][:, 0].log() @ torch.tensor([1.0, -0.5, -0.5])  # mean 3β, variance 3β·1.5
+    assert abs(float(odds.mean()) - 6.0) < 4 * 3 / 20_000**0.5 and abs(float(odds.var()) / 9.0 - 1) < 0.05
+
+
 def test_mistakes() -> None:
     from unnoise import Ancestral, Linear, Masked
 

@@ -306,7 +306,7 @@ def test_given_tokens_keep_their_order_and_closed_gaps_stay_closed(sampler: Inse
 def test_two_gaps_are_kept_apart() -> None:
     process = Insertion(K)
     given = torch.tensor([[OPEN, 0, 1, OPEN], [0, OPEN, OPEN, 1]])
-    *_, last = sample_frames(process, eager, batch=2, length=30, sampler=InsertionSampler(30), seed=3, given=given)
+    *_, last = sample_frames(process, eager, batch=2, length=30, sampler=InsertionSampler(31), seed=3, given=given)
     for row, place, fixed in zip(last.x.tolist(), last.place.tolist(), ((1, 2), (0, 3)), strict=True):
         text = [(c, p) for c, p in zip(row, place, strict=True) if c != PAD]
         assert [c for c, p in text if p in fixed] == [0, 1] and len(text) > 2
@@ -326,7 +326,7 @@ def test_confidence_order_unmasks_as_many_and_the_surest_first() -> None:
     given = torch.full((4000, 4), -1)
     frames = list(
         sample_frames(
-            process, closed, batch=4000, length=4, sampler=InsertionSampler(4, order="confidence"), seed=0, given=given
+            process, closed, batch=4000, length=4, sampler=InsertionSampler(5, order="confidence"), seed=0, given=given
         )
     )
     left = [float((frame.x == process.mask).double().mean()) for frame in frames]
@@ -384,6 +384,7 @@ def test_mistakes() -> None:
         (lambda: process.corrupt(x + 5, torch.tensor([0.5])), "tokens must lie in 0…1"),
         (lambda: InsertionElbo(Linear()), "needs an Insertion process"),  # pyright: ignore[reportArgumentType]
         (lambda: InsertionSampler(steps=0), "steps must be a whole number"),
+        (lambda: InsertionSampler(steps=1), "at least two network calls"),
         (lambda: InsertionSampler(order="x"), 'order must be "random" or "confidence"'),  # pyright: ignore[reportArgumentType]
         (lambda: sample(process, eager, batch=1, length=0, sampler=InsertionSampler()), "length must be ≥ 1"),
         (lambda: sample(process, eager, batch=1, length=3, sampler=Ancestral()), "needs a process over tokens"),

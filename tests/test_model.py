@@ -32,6 +32,24 @@ def nano(name: str = "mdlm", length: int = 12, codec=None, seed: int = 0) -> Mod
     return model
 
 
+@pytest.mark.parametrize("name", [name for name in methods() if name not in ("ar", "ardm")])  # one for each token
+def test_steps_are_network_calls_at_most(name: str) -> None:
+    model, calls = nano(name), 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    model.network.register_forward_pre_hook(count)
+    for steps in (2, 5):
+        calls = 0
+        model.generate(n=2, steps=steps, seed=1)
+        assert 1 <= calls <= steps
+    calls = 0
+    if name != "flexmdm":
+        assert model.generate(n=1, steps=1) and calls == 1
+
+
 @pytest.mark.parametrize("name", FIXED)
 def test_every_method_writes_fills_in_and_scores(name: str) -> None:
     model = nano(name)
@@ -82,7 +100,7 @@ def test_a_model_of_variable_length_chooses_how_much_to_write() -> None:
     assert texts == model.generate(n=12, steps=20, seed=1) and len({len(text) for text in texts}) > 2
     assert all(len(text) <= 24 for text in texts)
     assert all(len(text) <= 5 for text in model.generate(n=6, length=5, steps=20))
-    filled = model.infill("the [GAP] sat [MASK]n t[GAP]e mat", n=60, steps=20)
+    filled = model.infill("the [GAP] sat [MASK]n t[GAP]e mat", n=60, steps=21)
     assert all(re.fullmatch(r"the [a-z ]* sat [a-z ]n t[a-z ]*e mat", text) for text in filled)
     assert len({len(text) for text in filled}) > 1 and all(len(text) <= 24 for text in filled)
     assert all(text.startswith("he") and text.endswith("lo") for text in model.complete("he", "lo", n=3, steps=9))

@@ -25,7 +25,7 @@ class WritingCommand:
     model: ModelName = None
     num_samples: Annotated[int, arg(help="How many texts.")] = 2
     steps: Annotated[
-        int | None, arg(help="Network calls, at most (first-hitting and ar take one for each token); default: 128.")
+        int | None, arg(help="Network calls, at most (first-hitting, ar and ardm take one for each token); default: 128.")
     ] = None
     sampler: Annotated[
         str | None,

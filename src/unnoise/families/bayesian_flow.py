@@ -35,6 +35,11 @@ class BayesianFlow(StateSpace):
     def inputs(self) -> int:
         return self.vocab
 
+    def accuracies(self, messages: int) -> Tensor:
+        """α_i = β(i/n) − β((i−1)/n) = β(1)(2i − 1)/n², of n messages that together tell as much as θ_1 knows: [n]."""
+        beta = self.accuracy * torch.linspace(0, 1, messages + 1, dtype=torch.float64).square()
+        return beta.diff()
+
     def believe(self, x: Tensor, u: Tensor, generator: Generator = None) -> Tensor:
         """θ_u given the text: x [B, L], u [B] → [B, L, K]."""
         beta = (self.accuracy * u.square())[:, None, None].to(torch.get_default_dtype())
@@ -108,9 +113,9 @@ class FlowCrossEntropy(Objective):
 
 @dataclass(frozen=True)
 class FlowSampler(SteppedSampler):
-    """n messages of accuracy α_i = β(1)(2i − 1)/n² about tokens drawn from the network's output, then a last draw.
+    """n = steps − 1 messages about tokens drawn from the network's output (`BayesianFlow.accuracies`), then a last draw.
 
-    Keeps the model's distribution with n steps. Given positions get messages about their own token: a heuristic.
+    Keeps the model's distribution with n messages. Given positions get messages about their own token: a heuristic.
     """
 
     requires: ClassVar[str] = "a BayesianFlow process"
@@ -122,13 +127,14 @@ class FlowSampler(SteppedSampler):
         process = denoiser.state_space
         assert isinstance(process, BayesianFlow)
         belief = torch.full((*x.shape, process.vocab), 1 / process.vocab, device=x.device)
-        for i in range(self.steps + 1):
-            u = torch.full((len(x),), i / self.steps, device=x.device, dtype=torch.float64)
+        alpha = process.accuracies(self.steps - 1).to(x.device, belief.dtype)
+        for i, at in enumerate(torch.linspace(0, 1, self.steps, dtype=torch.float64).tolist()):
+            u = torch.full((len(x),), at, device=x.device, dtype=torch.float64)
             log_p = MeanPrediction(output(denoiser.denoiser, process, belief, u)).shaped(self.temperature, self.top_p).log_probs
             denoiser.nfe += len(x)
             token = torch.where(free, draw(log_p.double().exp(), generator), x)
-            best = token if i == self.steps else torch.where(free, log_p.argmax(-1), x)
-            yield Frame(1 - i / self.steps, best, gather(log_p, best).exp().float())
-            if i < self.steps:
-                alpha = torch.tensor(process.accuracy * (2 * i + 1) / self.steps**2, device=x.device, dtype=belief.dtype)
-                belief = process.update(belief, token, alpha, generator)
+            last = i == self.steps - 1
+            best = token if last else torch.where(free, log_p.argmax(-1), x)
+            yield Frame(0.0 if last else 1 - at, best, gather(log_p, best).exp().float())
+            if not last:
+                belief = process.update(belief, token, alpha[i], generator)

@@ -231,7 +231,7 @@ class GaussianCrossEntropy(GaussianElbo):
 
 @dataclass(frozen=True)
 class GaussianSampler(SteppedSampler):
-    """Denoise z from N(0, I) to t = 0 along a uniform grid, then draw each token from p(x_0 | z_0).
+    """Denoise z from N(0, I) to t = 0 along a uniform grid, then draw each token from p(x_0 | z_0), with the last call.
 
     Given positions hold the noised embedding of their token at every step: a heuristic, as for all but masked processes.
 
@@ -252,7 +252,7 @@ class GaussianSampler(SteppedSampler):
         known = process.table()[x.clamp_max(process.vocab - 1)]
         shape = (*x.shape, process.width)
         z = normal(shape, x.device, generator, known.dtype)
-        times = torch.linspace(1, 0, self.steps + 1, dtype=known.dtype).clamp_max(LATEST).tolist()
+        times = torch.linspace(1, 0, self.steps, dtype=known.dtype).clamp_max(LATEST).tolist()
         guess = None
         for t, s in zip(times, [*times[1:], None], strict=True):
             at = torch.full((len(x),), t, device=x.device, dtype=known.dtype)

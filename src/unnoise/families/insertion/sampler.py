@@ -22,7 +22,8 @@ from unnoise.sampler.masked import surest
 @dataclass(frozen=True)
 class InsertionSampler(SteppedSampler):
     """From u to v: Poisson(g_i·(a(v) − a(u))/(1 − a(u))) new masks in gap i, each mask unmasked with probability
-    (b(v) − b(u))/(1 − b(u)); what was inserted last is unmasked by one more call. Keeps the model's distribution as steps grow.
+    (b(v) − b(u))/(1 − b(u)); what was inserted last is unmasked by the last of the calls, so there are two at least. Keeps the
+    model's distribution as steps grow.
 
     order: which masks are unmasked: "random", or "confidence", as many of those of which the network is surest (that does not
         keep the model's distribution).
@@ -32,6 +33,8 @@ class InsertionSampler(SteppedSampler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.steps < 2:
+            raise ValueError("inserting tokens and unmasking them takes at least two network calls: steps must be ≥ 2, found 1")
         if self.order not in ("random", "confidence"):
             raise ValueError(f'order must be "random" or "confidence", found {self.order!r}')
 
@@ -55,7 +58,7 @@ class InsertionSampler(SteppedSampler):
         assert isinstance(process, Insertion)
         gaps = OpenGaps(x)
         frame = gaps.first_frame(x)
-        times = torch.linspace(1, 0, self.steps + 1, dtype=torch.float64).tolist()
+        times = torch.linspace(1, 0, self.steps, dtype=torch.float64).tolist()
         for t, s in itertools.pairwise(times):
             at = torch.full((len(x),), t, dtype=torch.float64, device=x.device)
             prediction = self._predict(denoiser, process, frame, at)
@@ -69,7 +72,9 @@ class InsertionSampler(SteppedSampler):
                 yield frame._replace(t=s)
         if bool((frame.x == process.mask).any()):
             last = torch.zeros(len(x), dtype=torch.float64, device=x.device)
-            yield self._reveal(process, self._predict(denoiser, process, frame, last), frame, 1.0, generator)
+            done = self._reveal(process, self._predict(denoiser, process, frame, last), frame, 1.0, generator)
+            assert done.fresh is not None and frame.fresh is not None
+            yield done._replace(fresh=done.fresh | frame.fresh)  # the state before it was not shown
 
     def _predict(self, denoiser: SamplingDenoiser, process: Insertion, frame: Frame, t: Tensor) -> InsertionPrediction:
         denoiser.nfe += len(t)
