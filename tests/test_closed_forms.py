@@ -7,13 +7,25 @@ import torch
 from torch import Tensor
 
 from cases import build
-from unnoise import Elbo, Linear, LogLinear, Masked, MeanPrediction, PerToken, Prediction, Process, ScorePrediction, Uniform
+from unnoise import (
+    Elbo,
+    Linear,
+    LogLinear,
+    Masked,
+    MaskedMarkov,
+    MeanPrediction,
+    PerToken,
+    Prediction,
+    Process,
+    ScorePrediction,
+    Uniform,
+)
 
 CASES = [
     (process, schedule)
     for process in ("masked", "uniform", "uniform plug-in", "banded", "birth-death")
     for schedule in ("linear", "polynomial", "cosine", "log-linear", "geometric", "cosine-table")
-] + [("masked", "per-token")]
+] + [("masked", "per-token"), ("masked banded", "linear"), ("masked banded", "cosine"), ("masked banded plug-in", "linear")]
 TIMES = [0.02, 0.3, 0.7, 0.98]
 MARKOV = ("banded", "birth-death")
 
@@ -32,7 +44,7 @@ def positions(process: Process, t: float, n: int = 60) -> tuple[Tensor, Tensor, 
     generator = torch.Generator().manual_seed(0)
     x = torch.randint(process.vocab, (1, n), generator=generator)
     x_t = process.corrupt(x, torch.tensor([t]), generator)
-    if isinstance(process, Masked):
+    if isinstance(process, Masked | MaskedMarkov):
         x_t[:, : n // 3] = process.mask
     return x[0], x_t[0], torch.full((n,), t)
 
@@ -102,7 +114,7 @@ def test_ratios_reverse_steps_and_clean_distributions(process: str, schedule: st
     assert torch.allclose(made.true_ratios(x, x_t, at), made.dense().true_ratios(x, x_t, at), atol=1e-9)
 
 
-@pytest.mark.parametrize("process", ["masked", "uniform", "banded", "nearest", "birth-death", "lopsided"])
+@pytest.mark.parametrize("process", ["masked", "uniform", "banded", "nearest", "birth-death", "lopsided", "masked banded"])
 def test_transitions_are_the_flow_of_the_rates(process: str) -> None:
     """T(s,u)·T(u,t) = T(s,t), rows sum to one, and dT/dt = T·R."""
     made = build(process, "cosine", 4)

@@ -335,3 +335,32 @@ def test_ten_kills_while_a_bpe_model_is_saved(tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
         process.wait()
         assert unnoise.load(tmp_path).generate(steps=2) == wanted
+
+
+FULL_DISK = """
+set -e
+mount -t tmpfs -o size=5m tmpfs "$FOLDER"
+cd "$FOLDER"
+TRAIN="$PYTHON -m unnoise train mdlm --data ../text.txt --save-every 1 --out run --json"
+$TRAIN --size nano --length 16 --batch 2 --eval-windows 2 --steps 3 > /dev/null
+dd if=/dev/zero of=fill bs=1k 2> /dev/null || true
+if $TRAIN --steps 6 --resume; then exit 9; else test $? = 2; fi
+test -z "$(ls -a run | grep part)"
+$PYTHON -m unnoise generate --model run --steps 2 > /dev/null
+rm fill
+$TRAIN --steps 6 --resume
+"""
+
+
+def test_a_full_disk_costs_no_checkpoint(tmp_path: Path) -> None:
+    """On a small file system of its own: the run ends in one sentence, the model still writes, and with room again it goes on."""
+    if subprocess.run(["unshare", "-rm", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    (tmp_path / "text.txt").write_text(TEXT)
+    (tmp_path / "disk").mkdir()
+    names = {"FOLDER": str(tmp_path / "disk"), "PYTHON": sys.executable, "UNNOISE_CACHE": str(tmp_path / "cache")}
+    script = ["unshare", "-rm", "bash", "-c", FULL_DISK]
+    done = subprocess.run(script, env=os.environ | names, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(lines := done.stderr.strip().splitlines()) == 1 and "No space left on device" in lines[0]
+    assert json.loads(done.stdout)["steps"] == 6

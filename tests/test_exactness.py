@@ -133,6 +133,15 @@ def test_multinomial_and_d3pm_agree_where_they_must() -> None:
     assert torch.allclose(clean, other(x_t, t[:, 0]).values, atol=1e-9)
 
 
+def test_the_hybrids_cross_entropy_is_at_odds_with_a_plugged_in_mean() -> None:
+    """It is least at p(x_0 | x_t), whose own token the plug-in counts twice: the bound is far above the entropy there."""
+    toy = Toy(3, 2)
+    for process, steps in ((Uniform(3, Linear(), reverse="plug-in"), 50), (Masked(3, Linear()), 50)):
+        entropy = float(integral(toy, process, Elbo(process, steps=steps), Exact(toy, process, "leave-one-out")))
+        posterior = float(integral(toy, process, Elbo(process, steps=steps), Exact(toy, process, "mean")))
+        assert (posterior > 1.2 * entropy) == isinstance(process, Uniform)
+
+
 def test_many_steps_reach_the_continuous_bound_of_any_prediction() -> None:
     toy = TOYS["K=3 L=2"]
     for name, kind in (("masked", "mean"), ("uniform", "mean"), ("uniform plug-in", "leave-one-out"), ("banded", "mean")):

@@ -99,6 +99,21 @@ def test_each_weight_has_one_optimizer_and_a_module_may_lack_either_kind() -> No
     assert [type(optimizer) for optimizer in optimizers(torch.nn.Sequential(torch.nn.Linear(3, 4, bias=False)))] == [Muon]
 
 
+def test_muons_step_is_orthogonal_and_longer_for_tall_matrices() -> None:
+    """W ← W − lr·√max(1, n/m)·orthogonal(G): on a gradient that is orthogonal already it is that gradient, but for its length."""
+    for n, m in ((8, 2), (2, 8), (3, 3)):
+        gradient = torch.linalg.qr(torch.randn(max(n, m), min(n, m), generator=torch.Generator().manual_seed(0)))[0]
+        gradient = gradient if n >= m else gradient.T
+        weight = torch.nn.Parameter(torch.zeros(n, m))
+        weight.grad = gradient.clone()
+        Muon([weight], lr=0.1).step()
+        share = torch.linalg.svdvals(-weight.detach() / (0.1 * max(1.0, n / m) ** 0.5))
+        assert ((share > 0.6) & (share < 1.3)).all()
+        assert torch.allclose(
+            torch.nn.functional.normalize(-weight.detach().flatten(), dim=0), gradient.flatten() / min(n, m) ** 0.5
+        )
+
+
 SMALL = {"inputs": 9, "outputs": 8, "length": 12, "width": 16, "taps": 5}
 
 

@@ -24,6 +24,8 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        raise ValueError(f"cannot write {path}: {error.strerror or error} (what was there before is still there)") from error
     finally:
         temporary.unlink(missing_ok=True)
 

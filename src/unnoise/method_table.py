@@ -77,7 +77,8 @@ def multinomial(steps: int = STEPS, importance: bool = False) -> Method:
 
 
 def d3pm_uniform(steps: int = STEPS, hybrid: float = HYBRID) -> Method:
-    """hybrid: the weight λ of the cross-entropy."""
+    """hybrid: the weight λ of the cross-entropy. That term is least at p(x_0 | x_t), the plugged-in bound at
+    p(x_0^i | x_t^{≠i}): for this noise they are at odds, and the bound alone trains faster."""
     return Method(
         "d3pm-uniform",
         "D3PM with uniform noise: T steps, the mean plugged into the posterior, hybrid loss",
@@ -87,6 +88,7 @@ def d3pm_uniform(steps: int = STEPS, hybrid: float = HYBRID) -> Method:
         lambda process: Hybrid(process, steps=steps, weight=hybrid),
         lambda process: Elbo(process, steps=steps),
         Ancestral(),
+        fast_objective=lambda process: Elbo(process, steps=steps),
     )
 
 

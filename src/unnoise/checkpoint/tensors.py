@@ -38,6 +38,8 @@ def packed(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> bytes:
 
 def read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What is said about a file, and its tensors, or ValueError; a file that nothing is said about is taken as it is."""
+    if not path.is_file():  # a pipe may never end
+        raise ValueError("it is not an ordinary file")
     try:
         with safe_open(path, "pt") as file:
             about = json.loads((file.metadata() or {}).get(ABOUT, "{}"))

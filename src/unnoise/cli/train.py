@@ -81,9 +81,9 @@ def train_with_bar(run: "TrainingRun", show: bool = True) -> "Report":
 
 
 def _last_checkpoint(run: "TrainingRun") -> str:
-    from unnoise.training.checkpoint import STATE
+    from unnoise.training.checkpoint import has_state
 
-    if run.out is not None and (run.out / STATE).exists():
+    if run.out is not None and has_state(run.out):
         return f"the last good checkpoint is in {run.out}."
     return "no checkpoint had been written yet."
 

@@ -25,6 +25,9 @@ class Bpe(Codec):
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer = tokenizer
         self.vocab = tokenizer.get_vocab_size()
+        highest = max(tokenizer.get_vocab().values(), default=-1)
+        if highest != self.vocab - 1:  # the library would make room for every number in between
+            raise ValueError(f"a tokenizer of {self.vocab} tokens must number them 0 to {self.vocab - 1}, found {highest}")
         self.end = tokenizer.token_to_id(END)
 
     @classmethod

@@ -10,7 +10,7 @@ from unnoise.evaluation.dataset import evaluate_split
 from unnoise.files import check_folder
 from unnoise.method_table import method as method_named
 from unnoise.model.model import Model
-from unnoise.training.checkpoint import STATE, read_options
+from unnoise.training.checkpoint import has_state, read_options
 from unnoise.training.loop import Report, TrainingRun
 from unnoise.training.options import RunOptions, check_unchanged
 from unnoise.training.prepare import prepare_run
@@ -52,7 +52,7 @@ def compare(
     source = corpus(runs[0].data)
     check_folder(out)
     for options in runs:  # before any is trained, so that like is compared with like
-        if (out / options.method / STATE).exists():
+        if has_state(out / options.method):
             check_same(options, out / options.method)
     rows = []
     for options in runs:

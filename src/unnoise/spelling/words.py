@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from unnoise.files import write_atomically
+from unnoise.files import read_bytes, write_atomically
 from unnoise.spelling.counting import count_words
 from unnoise.spelling.distance import sound, within
 from unnoise.spelling.misspellings import misspellings
 
 FILE = "words.txt.gz"
+LARGEST = 64 * 2**20  # bytes of it, unpacked
 
 
 class Words:
@@ -55,12 +56,19 @@ class Words:
 
     @staticmethod
     def load(path: Path) -> "Words":
-        """From a gzipped file with a word and its count on each line."""
-        try:
-            lines = gzip.decompress(path.read_bytes()).decode().splitlines()
-            return Words({word: int(count) for word, count in (line.split() for line in lines)})
-        except (OSError, ValueError, EOFError) as error:
-            raise ValueError(f"{path} is not a word list: {error}") from error
+        """From a gzipped file with a word and its count on each line, which is read when it is first asked for."""
+
+        def read() -> dict[str, int]:
+            try:
+                lines = read_bytes(path, LARGEST, "word list").decode().splitlines()
+                counts = {word: int(count) for word, count in (line.split() for line in lines)}
+            except (OSError, ValueError) as error:
+                raise ValueError(f"{path} is not a word list: {error}") from error
+            if not counts or min(counts.values()) < 1:
+                raise ValueError(f"{path} is not a word list: {'a count below 1' if counts else 'it holds no word'}")
+            return counts
+
+        return Words(read)
 
     def save(self, path: Path) -> None:
         """Write that file."""

@@ -1,7 +1,9 @@
 """One connection to the studio: closed if no request arrives in time, or if its reader does not read."""
 
 import asyncio
+import contextlib
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 SECONDS_TO_ASK = 10.0  # from the connection, or from the last answer, to the end of a request's headers
@@ -36,6 +38,15 @@ class TimedProtocol(H11Protocol):
         """The answer is written: wait for the next request."""
         super().on_response_complete()
         self._wait_for_request()
+
+    def send_400_response(self, msg: str) -> None:
+        """What arrived is no HTTP. If it was the body of a request, nobody waits any more for the answer to that."""
+        with contextlib.suppress(h11.LocalProtocolError):  # where an answer has begun there is no place for another
+            super().send_400_response(msg)
+        self.transport.close()
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The end."""

@@ -105,6 +105,11 @@ def read_state(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return about, tensors
 
 
+def has_state(folder: Path) -> bool:
+    """Whether a folder holds a run that can go on."""
+    return any((folder / name).exists() for name in (STATE, PREVIOUS))
+
+
 def read_newest(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The last checkpoint, or the one before it if that is damaged; ValueError if neither can be read."""
     try:
@@ -117,7 +122,7 @@ def read_newest(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 def read_options(folder: Path) -> dict[str, Any]:
     """The options that the run in a folder was begun with; none where there is no run."""
-    if not (folder / STATE).exists():
+    if not has_state(folder):
         return {}
     about = read_newest(folder)[0]
     options = about.get("options")

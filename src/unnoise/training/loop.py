@@ -30,7 +30,7 @@ from unnoise.process.state import PAD
 from unnoise.spelling import Words, can_correct
 from unnoise.training.average import WeightAverage, put_parameters
 from unnoise.training.callback import LOG, Callback, Evaluation, JsonLog, StepReport
-from unnoise.training.checkpoint import STATE, load_state, save_state
+from unnoise.training.checkpoint import STATE, has_state, load_state, save_state
 from unnoise.training.data import texts_of
 from unnoise.training.optimizer import optimizers
 from unnoise.training.options import MINUTES, TrainingKeywords, TrainingOptions
@@ -87,6 +87,11 @@ class TrainingRun:
         self.learned = nn.ModuleDict({"network": model.network, "objective": self.objective})
         self.optimizers = optimizers(self.learned, options.matrix_lr, options.other_lr)
         if options.compile:
+            if model.process.variable_length:
+                name = model.method.name
+                raise ValueError(
+                    f"{name} reads texts of every length, each of which torch would compile: train without compile"
+                )
             model.network.compile()
         self.average = WeightAverage(self.learned, options.ema) if options.ema else None
         first = self.train_texts.batch(8, 0, 0).x
@@ -181,7 +186,7 @@ class TrainingRun:
 
     def resume(self) -> bool:
         """Go on from the state in `out`, if there is one."""
-        if self.out is None or not (self.out / STATE).exists():
+        if self.out is None or not has_state(self.out):
             return False
         load_state(self, self.out / STATE)
         self.set_schedules()

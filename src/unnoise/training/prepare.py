@@ -9,7 +9,7 @@ from unnoise.files import check_folder
 from unnoise.method_table import method as method_named
 from unnoise.model.io import without_weights
 from unnoise.model.model import Model
-from unnoise.training.checkpoint import STATE, read_options
+from unnoise.training.checkpoint import has_state, read_options
 from unnoise.training.loop import TrainingRun
 from unnoise.training.options import RunOptions, check_unchanged
 
@@ -21,7 +21,7 @@ def prepare_run(options: RunOptions, out: Path, resume: bool = False, device: st
     """
     method = method_named(options.method)
     check_out(out)
-    begun = (out / STATE).exists()
+    begun = has_state(out)
     if begun and not resume:
         raise ValueError(f"{out} holds a run already: add --resume to go on with it, or choose another --out")
     if begun:
