@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import unnoise
 from toy import chi_square, quadrature
 from unnoise import BayesianFlow, FlowElbo, FlowSampler, Gaussian, GaussianElbo, GaussianSampler, MeanPrediction, sample
 from unnoise.families.gaussian import NoiseShape
@@ -45,7 +46,7 @@ class ExactGaussian:
         self.process, self.error = process, error
 
     def __call__(self, z: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
-        logits = self.process.likelihood(z, t.double()) + P.log() + self.error * torch.tensor([1.0, -1.0, 0.5])
+        logits = self.process.log_likelihood(z, t.double()) + P.log() + self.error * torch.tensor([1.0, -1.0, 0.5])
         return MeanPrediction.from_logits(logits)
 
 
@@ -200,7 +201,7 @@ def test_self_conditioning_is_read_and_given_tokens_stay() -> None:
 
     def denoiser(state: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
         seen.append(float(state[..., 2:].detach().abs().max()))
-        return MeanPrediction.from_logits(process.likelihood(state[..., :2], t.double()))
+        return MeanPrediction.from_logits(process.log_likelihood(state[..., :2], t.double()))
 
     known = torch.tensor([[1, -1, -1]])
     drawn = sample(process, denoiser, batch=1, length=3, sampler=GaussianSampler(5), given=known)
@@ -347,3 +348,25 @@ def test_mistakes() -> None:
     ):
         with pytest.raises(ValueError, match=words):
             make()
+
+
+@pytest.mark.parametrize("name", ["gaussian", "gaussian:self_condition=true", "bfn"])
+def test_a_network_that_knows_nothing_of_the_others_is_bayes_rule(name: str) -> None:
+    """With equal outputs μ is the posterior of each position by itself under equal priors, ∝ q(state | x_0)."""
+    codec = unnoise.codec("chars", ["abc"])
+    model = unnoise.Model.build(name, codec, length=4, width=16, depth=1, heads=2)  # its head is zero
+    process, t = model.process, torch.tensor([0.3, 0.6])
+    x = torch.tensor([[0, 1, 2, 0], [2, 2, 1, 0]])
+    generator = torch.Generator().manual_seed(0)
+    if isinstance(process, BayesianFlow):
+        belief = process.believe(x, 1 - t, generator)
+        state, wanted = 3 * belief, belief
+    else:
+        z = process.diffuse(process.table()[x], t, generator)
+        state = process.observe(z, None)
+        signal, noise = process.signal(t)[:, None, None, None], process.noise(t)[:, None, None, None]
+        far = (z[:, :, None] - signal.sqrt() * process.table()).square().sum(-1)  # ‖z − √ā e_k‖²
+        wanted = torch.softmax(-far / (2 * noise[..., 0]), -1)
+    found = model.denoiser(state, t).values.exp()
+    assert torch.allclose(found, wanted, atol=1e-5)
+    assert not torch.allclose(model.denoiser(state, t).values.exp(), torch.full_like(wanted, 1 / 3), atol=0.1)

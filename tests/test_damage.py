@@ -353,7 +353,7 @@ $TRAIN --steps 6 --resume
 
 
 def test_a_full_disk_costs_no_checkpoint(tmp_path: Path) -> None:
-    """On a small file system of its own: the run ends in one sentence, the model still writes, and with room again it goes on."""
+    """On a small file system of its own: the run ends in one sentence, the model still writes, and with room it goes on."""
     if subprocess.run(["unshare", "-rm", "true"], check=False, capture_output=True).returncode:
         pytest.skip("no file system can be mounted here")
     (tmp_path / "text.txt").write_text(TEXT)

@@ -100,7 +100,7 @@ def test_each_weight_has_one_optimizer_and_a_module_may_lack_either_kind() -> No
 
 
 def test_muons_step_is_orthogonal_and_longer_for_tall_matrices() -> None:
-    """W ← W − lr·√max(1, n/m)·orthogonal(G): on a gradient that is orthogonal already it is that gradient, but for its length."""
+    """W ← W − lr·√max(1, n/m)·orthogonal(G): an orthogonal gradient is kept but for its length."""
     for n, m in ((8, 2), (2, 8), (3, 3)):
         gradient = torch.linalg.qr(torch.randn(max(n, m), min(n, m), generator=torch.Generator().manual_seed(0)))[0]
         gradient = gradient if n >= m else gradient.T

@@ -157,7 +157,11 @@ def test_a_plug_in_that_cannot_be_imported_is_one_sentence(tmp_path: Path) -> No
         env=os.environ | {"UNNOISE_PLUGINS": str(tmp_path / "broken.py")},
         check=False,
     )
-    assert done.returncode == 2 and "cannot be imported: division by zero" in done.stderr and "Traceback" not in done.stderr
+    assert (
+        done.returncode == 2
+        and "cannot be imported: ZeroDivisionError: division by zero (broken.py, line 1)" in done.stderr
+        and "Traceback" not in done.stderr
+    )
 
 
 @pytest.mark.parametrize("steps", [1, 3, 8])

@@ -31,6 +31,7 @@ from unnoise.model.model import Model as Model
 from unnoise.model.options import SamplingOptions as SamplingOptions
 from unnoise.network.base import Cache as Cache, Network as Network
 from unnoise.network.parameterization import (
+    LikelihoodParameterization as LikelihoodParameterization,
     MeanParameterization as MeanParameterization,
     Parameterization as Parameterization,
     ScoreParameterization as ScoreParameterization,

@@ -13,7 +13,12 @@ from unnoise.families.bayesian_flow import BayesianFlow, FlowCrossEntropy, FlowE
 from unnoise.families.gaussian import Gaussian, GaussianCrossEntropy, GaussianElbo, GaussianSampler
 from unnoise.families.insertion import Insertion, InsertionElbo, InsertionParameterization, InsertionSampler
 from unnoise.keywords import accepted_arguments, check_settings, parse_settings
-from unnoise.network.parameterization import MeanParameterization, Parameterization, ScoreParameterization
+from unnoise.network.parameterization import (
+    LikelihoodParameterization,
+    MeanParameterization,
+    Parameterization,
+    ScoreParameterization,
+)
 from unnoise.objective import ConcreteScore, CrossEntropy, Elbo, Hybrid, LeaveOneOut, Objective
 from unnoise.objective.times import LogUniformTimes, LossAwareTimes, PowerTimes
 from unnoise.process import Masked, Process, StateSpace, Uniform
@@ -228,15 +233,15 @@ def flexmdm() -> Method:
     )
 
 
-def gaussian(width: int = 16, learned: bool = False, self_condition: bool = False) -> Method:
+def gaussian(width: int = 16, learned: bool = False, self_condition: bool = False, likelihood: bool = True) -> Method:
     """width: of the embeddings. learned: the noise γ(t) is learned, its ends and its shape (Plaid). self_condition: the network
-    also reads its last estimate."""
+    also reads its last estimate. likelihood: multiply the network's output by q(z_t | x_0) (Plaid's output prior)."""
     return Method(
         "gaussian",
         "Gaussian diffusion of learned embeddings, with its likelihood bound",
         "Gulrajani and Hashimoto 2023 (Plaid), arXiv:2305.18619; Ho et al. 2020, arXiv:2006.11239",
         lambda vocab: Gaussian(vocab, width, learned=learned, self_condition=self_condition),
-        MeanParameterization,
+        LikelihoodParameterization if likelihood else MeanParameterization,
         lambda process: GaussianElbo(process, network_free=True),
         GaussianElbo,
         GaussianSampler(),
@@ -244,14 +249,15 @@ def gaussian(width: int = 16, learned: bool = False, self_condition: bool = Fals
     )
 
 
-def bfn(accuracy: float = 0.75) -> Method:
-    """accuracy: β(1); 0.75 for text8 in the paper."""
+def bfn(accuracy: float = 0.75, likelihood: bool = True) -> Method:
+    """accuracy: β(1); 0.75 for text8 in the paper. likelihood: multiply the network's output by the belief (Bayes' rule);
+    without it, as in the paper, the network must learn to."""
     return Method(
         "bfn",
         "Bayesian flow network: noise on beliefs about tokens",
         "Graves et al. 2023, arXiv:2308.07037",
         lambda vocab: BayesianFlow(vocab, accuracy),
-        MeanParameterization,
+        LikelihoodParameterization if likelihood else MeanParameterization,
         FlowElbo,
         FlowElbo,
         FlowSampler(),

@@ -17,6 +17,7 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -93,12 +94,19 @@ def load_plugins() -> None:
         try:
             entry.load()
         except Exception as error:
-            raise ValueError(f"the plug-in {entry.name} ({entry.value}) cannot be loaded: {error}") from error
+            raise ValueError(f"the plug-in {entry.name} ({entry.value}) cannot be loaded: {_where(error)}") from error
     for name in filter(None, os.environ.get(VARIABLE, "").split(",")):
         try:
             import_plugin(name.strip())
         except Exception as error:
-            raise ValueError(f"{VARIABLE} names {name!r}, which cannot be imported: {error}") from error
+            raise ValueError(f"{VARIABLE} names {name!r}, which cannot be imported: {_where(error)}") from error
+
+
+def _where(error: Exception) -> str:
+    """An error in somebody's module: its kind, its words, and the last line that was run."""
+    *_, last = traceback.extract_tb(error.__traceback__)
+    place = "" if last.filename.startswith("<") else f" ({Path(last.filename).name}, line {last.lineno})"
+    return f"{type(error).__name__}: {error}{place}"
 
 
 def import_plugin(name: str) -> None:

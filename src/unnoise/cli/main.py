@@ -4,10 +4,11 @@ A user's mistake is one sentence on standard error and exit code 2.
 """
 
 import contextlib
+import difflib
 import io
 import re
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Annotated, Any
 
 import tyro
@@ -99,8 +100,18 @@ def _sentence(box: str, arguments: list[str]) -> str:
     words = "; ".join([words, *(part for part in kept[1:] if part.startswith("Available subcommands"))])
     if re.match("Unrecognized options: [^-]", words) and "Available" not in words:
         words += " (a text with spaces goes in quotes)"
+    elif found := re.match(r"Unrecognized options: (--[\w-]+)", words):
+        words += _nearest(found[1], arguments)
     where = f"{arguments[0]} " if arguments and arguments[0][:1] != "-" and "Available" not in words else ""
     return f"{words[:1].lower()}{words[1:]}; see unnoise {where}--help"
+
+
+def _nearest(option: str, arguments: list[str]) -> str:
+    """The option that was probably meant."""
+    command = COMMANDS.get(arguments[0])
+    names = [f"--{field.name.removeprefix('as_').replace('_', '-')}" for field in fields(command)] if command else []
+    near = difflib.get_close_matches(option, names, 1, 0.7)
+    return f": did you mean {near[0]}?" if near else ""
 
 
 def main(arguments: list[str] | None = None) -> int:

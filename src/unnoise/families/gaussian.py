@@ -140,8 +140,9 @@ class Gaussian(StateSpace):
         mean = (signal_s.sqrt() * lost * z_0 + a.sqrt() * noise_s * z) / noise_t
         return mean, lost * noise_s / noise_t
 
-    def likelihood(self, z: Tensor, t: Tensor) -> Tensor:
-        """log q(z_t | x_0 = k) for every token, up to a constant: [B, L, D] → [B, L, K]."""
+    def log_likelihood(self, state: Tensor, t: Tensor) -> Tensor:
+        """log q(z_t | x_0 = k) for every token, up to a constant; state: what `observe` makes of z: [B, L, ·] → [B, L, K]."""
+        z = state[..., : self.width]
         signal, noise = _rows(self.signal(t), z), _rows(self.noise(t), z)
         table = self.table().to(z.dtype)
         return (signal.sqrt() * (z @ table.T) - 0.5 * signal * table.square().sum(-1)) / noise
@@ -212,7 +213,7 @@ class GaussianElbo(Objective):
     def reconstruction(self, denoiser: Denoiser, x: Tensor, z: Tensor, t: Tensor) -> Tensor:
         """Σ −log p(x_0 | z_t) at the first moment: [B]."""
         if self.network_free:
-            log_p = torch.log_softmax(self.process.likelihood(z, t), -1)
+            log_p = torch.log_softmax(self.process.log_likelihood(z, t), -1)
         else:
             log_p = estimate(denoiser, self.process, z, t, None).log_probs
         return -gather(log_p, x).sum(-1)

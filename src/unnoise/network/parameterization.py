@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from copy import copy
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -81,12 +81,35 @@ class MeanParameterization(Parameterization):
     prediction: ClassVar[type[Prediction]] = MeanPrediction
     takes_guidance: ClassVar[bool] = True
 
+    def log_probs(self, x_t: Tensor, t: Tensor, where: Tensor | None) -> Tensor:
+        """log μ without guidance: [B, L, K], or [n, K] at `where`."""
+        return torch.log_softmax(self.run(x_t, t, where), -1)
+
     def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
-        log_probs = torch.log_softmax(self.run(x_t, t, where), -1)
+        log_probs = self.log_probs(x_t, t, where)
         if self.guidance != 1 and self.label is not None:
-            unconditional = torch.log_softmax(self.condition(None).run(x_t, t, where), -1)
+            unconditional = self.condition(None).log_probs(x_t, t, where)
             log_probs = torch.log_softmax(unconditional + self.guidance * (log_probs - unconditional), -1)
         return MeanPrediction(log_probs)
+
+
+@runtime_checkable
+class HasLikelihood(Protocol):
+    """A process that knows how likely a state is for each token."""
+
+    def log_likelihood(self, state: Tensor, t: Tensor) -> Tensor:
+        """log q(state | x_0 = k) of each position, up to a constant: [B, L, inputs], [B] → [B, L, K]."""
+        ...
+
+
+class LikelihoodParameterization(MeanParameterization):
+    """μ_k ∝ e^{output_k}·q(state | x_0 = k), Bayes' rule: the network learns what the other positions say about x_0, and need
+    not learn what the noise says (the output prior of Plaid, arXiv:2305.18619)."""
+
+    def log_probs(self, x_t: Tensor, t: Tensor, where: Tensor | None) -> Tensor:
+        assert isinstance(self.process, HasLikelihood)
+        known = self.process.log_likelihood(x_t, t).to(torch.get_default_dtype())
+        return torch.log_softmax(self.run(x_t, t, where) + (known if where is None else known[where]), -1)
 
 
 class ScoreParameterization(Parameterization):
