@@ -100,7 +100,7 @@ def _print_result(run: "TrainingRun", report: "Report") -> None:
     print(
         f"{run.model.method.name}: {report.bits_before:.3f} → {report.bits:.3f} ± {report.stderr:.3f} "
         f"bits per {run.model.codec.unit} ({figure_kind(run.model)}, held-out; trained on the {report.loss} loss), "
-        f"{report.steps} steps, {report.tokens:,} tokens, {report.seconds:.0f} s"
+        f"{report.steps} steps, {report.tokens:,} tokens, {report.seconds:.0f} s of training"
     )
     if isinstance(run.source, Source) and not reads_losslessly(run.model, run.source, run.source.splits[-1]):
         print(LOSSY)
