@@ -106,8 +106,8 @@ gaussian posterior | families/gaussian.py | test_continuous
 - return mean, lost * noise_s / noise_t
 + return mean, lost * noise_s
 gaussian shape by its variance | families/gaussian.py | test_continuous
-- 2 * nats.detach().double() / nats
-+ 2 * torch.ones_like(nats).double() / nats
+- 2 * nats.detach().double() / scale
++ 2 * torch.ones_like(nats).double() / scale
 flow bound | families/bayesian_flow.py | test_continuous
 - self.process.vocab * self.process.accuracy * u)
 + self.process.vocab * self.process.accuracy * u.square())

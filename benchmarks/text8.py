@@ -100,7 +100,8 @@ def plain(source: Corpus, minutes: float, causal: bool) -> tuple[Plain, int]:
     rates = [LambdaLR(optimizer, lambda _: min(1.0, done / 0.02 + 1e-2) * (1 - done)) for optimizer in both]
     while (done := (time.monotonic() - start) / (60 * minutes)) < 1:
         net.zero_grad()
-        plain_loss(net, texts.batch(BATCH, 0, step).x, causal, torch.Generator().manual_seed(step)).backward()
+        x = texts.batch(torch.arange(BATCH) + step * BATCH, 0).x
+        plain_loss(net, x, causal, torch.Generator().manual_seed(step)).backward()
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         for part in (*both, *rates):
             part.step()

@@ -207,7 +207,7 @@ def test_tokens_are_kept_and_batches_repeat() -> None:
     tokens = made.tokens(Text8(), "train")
     assert torch.equal(tokens, made.tokens(Text8(), "train"))
     texts = made.texts(Text8(), "train", 16)
-    one, same, next_step, other = (texts.batch(4, s, i).x for s, i in ((0, 3), (0, 3), (0, 4), (1, 3)))
+    one, same, next_step, other = (texts.batch(torch.arange(4) + 4 * i, s).x for s, i in ((0, 3), (0, 3), (0, 4), (1, 3)))
     assert torch.equal(one, same) and not torch.equal(one, next_step) and not torch.equal(one, other)
     assert ((one[:, 1:] - one[:, :-1]) % 26 == 1).all()  # each row is a window of the stream
     assert torch.equal(made.texts(Text8(), "train", 26).windows(), torch.arange(26).expand(20, 26))
@@ -227,8 +227,8 @@ def test_texts_of_unequal_length_are_padded_at_their_end() -> None:
     texts = made.texts(letters, "train", 5, whole=True)
     assert texts.windows().tolist() == [[0, 1, 3, -1], [0, 1, 2, 3], [1, 3, -1, -1]] and texts.characters == 1
     assert texts.windows(limit=2).tolist() == [[0, 1, 3], [1, 3, -1]]
-    rows = texts.batch(50, 0, 0).x
-    assert torch.equal(rows, texts.batch(50, 0, 0).x) and {tuple(row) for row in rows.tolist()} == {
+    rows = texts.batch(torch.arange(50), 0).x
+    assert torch.equal(rows, texts.batch(torch.arange(50), 0).x) and {tuple(row) for row in rows.tolist()} == {
         (0, 1, 3, -1),
         (0, 1, 2, 3),
         (1, 3, -1, -1),

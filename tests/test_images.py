@@ -184,7 +184,7 @@ def test_the_digits() -> None:
     assert (codec.vocab, codec.length, codec.grid, len(source.label_names)) == (17, 64, (8, 8), 10)
     rows = {split: source.texts(codec, split, 64).windows() for split in source.splits}
     assert [len(rows[split]) for split in ("train", "valid", "test")] == [1439, 179, 179]
-    batch = source.texts(codec, "train", 64).batch(5, 0, 0)
+    batch = source.texts(codec, "train", 64).batch(torch.arange(5), 0)
     assert batch.x.shape == (5, 64) and batch.label is not None and int(batch.x.max()) <= 16
 
 

@@ -59,12 +59,14 @@ def test_the_learned_density_goes_where_the_loss_is_large() -> None:
     assert torch.allclose(times.density(), torch.full((4,), 0.25))
     for _ in range(12):
         times.observe(torch.tensor([0.1, 0.3, 0.6, 0.9]), torch.tensor([1.0, 2.0, 3.0, 4.0]))
+        times.learn()
     wanted = torch.tensor([1.0, 2.0, 3.0, 4.0])
     assert torch.allclose(times.density(), 0.99 * wanted / 10 + 0.0025)
     process = Masked(3, Linear())
     elbo = Elbo(process, times=LossAwareTimes(5))
     for i in range(40):
         elbo(Perturbed(TOY, process, "mean"), TOY.x, torch.Generator().manual_seed(i))
+        elbo.after_step()
     assert (elbo.time_sampler.seen >= 10).all() and float(elbo.time_sampler.density().std()) > 0.01
 
 

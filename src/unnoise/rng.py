@@ -23,10 +23,11 @@ class RowGenerator:
     """Uniform numbers u(seed, row, call, place): row r's depend on the seed, on r, and on row r's own calls so far.
 
     rows: the numbers of the batch's rows, [B]; a part of a batch has those of its rows in the whole.
+    total: how many rows the whole has.
     """
 
-    def __init__(self, seed: int, rows: Tensor):
-        self.rows = rows.long()
+    def __init__(self, seed: int, rows: Tensor, total: int | None = None):
+        self.rows, self.total = rows.long(), len(rows) if total is None else total
         self._key = _mix(_mix(torch.tensor([seed], device=rows.device)) + GOLDEN * self.rows)
         self._common = _mix(_mix(torch.tensor([seed], device=rows.device)) ^ COMMON)
         self._calls = torch.zeros_like(self.rows)
@@ -53,6 +54,20 @@ class RowGenerator:
             return values
         self._calls = self._calls + where.view(len(where), -1).any(1)
         return values[where]
+
+    def shared(self, count: int) -> Tensor:
+        """Numbers that are the same whichever rows these are: [count] float64."""
+        self._common_calls = self._common_calls + 1
+        places = torch.arange(1, count + 1, device=self.rows.device)
+        return _unit(_mix(_mix(self._common + GOLDEN * self._common_calls) + GOLDEN * places))
+
+
+def seed_of(*numbers: int) -> int:
+    """One seed from several numbers, such as a seed and a step."""
+    key = torch.zeros(1, dtype=torch.long)
+    for number in numbers:
+        key = _mix((key ^ torch.tensor([number])) + GOLDEN)
+    return int(key)
 
 
 Generator = torch.Generator | RowGenerator | None

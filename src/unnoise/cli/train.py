@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from unnoise.cli.base import Device, Json, device_named
+from unnoise.cli.workers import launched, run_in_processes
 from unnoise.training.options import RunOptions
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class TrainCommand(RunOptions):
     method: Annotated[Positional[str], arg(metavar="METHOD", help="A name from `unnoise ls`.")]
     out: Annotated[Path | None, arg(help="Folder to write; default: runs/METHOD-DATA.")] = None
     resume: Annotated[bool, arg(help="Go on from the run in --out, with its options; more steps may be given.")] = False
+    workers: Annotated[int, arg(help="Processes that share each batch, one thread each; or start it with torchrun.")] = 1
     device: Device = "auto"
     as_json: Json = False
 
@@ -51,12 +53,25 @@ class TrainCommand(RunOptions):
 
     def run(self) -> int:
         """Train, and say what came of it; returns the exit code."""
+        if self.workers > 1 and not launched():
+            return run_in_processes(self.workers, sys.argv[1:])
+        import torch
+
+        from unnoise import distributed
+
+        device = device_named(self.device)
+        with distributed.process_group(torch.device(device)):
+            return self._train(device, speaks=distributed.rank() == 0)
+
+    def _train(self, device: str, speaks: bool) -> int:
         from unnoise.training.prepare import prepare_run
 
-        run = prepare_run(self.options(), self.folder, self.resume, device_named(self.device))
-        if run.done and not self.as_json:
+        run = prepare_run(self.options(), self.folder, self.resume, device)
+        if run.done and speaks and not self.as_json:
             print(f"going on from step {run.done}" if run.progress < 1 else ENOUGH.format(run.done), file=sys.stderr)
-        report = train_with_bar(run, show=not self.as_json)
+        report = train_with_bar(run, show=speaks and not self.as_json)
+        if not speaks:
+            return 0 if report.finished else 130
         if self.as_json:
             print(json.dumps({"out": str(run.out)} | {k: v for k, v in asdict(report).items() if k != "curve"}))
         else:

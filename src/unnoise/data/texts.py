@@ -3,7 +3,6 @@
 Texts are rows of tokens, padded with −1 at their end where they are shorter than the longest of them.
 """
 
-import hashlib
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from unnoise.process.state import PAD
+from unnoise.rng import RowGenerator
 
 
 class Batch(NamedTuple):
@@ -27,8 +27,11 @@ class Texts(ABC):
     characters: float = 1.0
 
     @abstractmethod
-    def batch(self, size: int, seed: int, step: int) -> Batch:
-        """`size` random texts; fixed by seed and step, so that a run can go on anywhere."""
+    def batch(self, numbers: Tensor, seed: int) -> Batch:
+        """The texts with these numbers [B] in an endless random order: which text a number has, the seed alone decides.
+
+        So a run can go on anywhere, and several processes can each read their own part of a batch.
+        """
 
     @abstractmethod
     def windows(self, limit: int | None = None) -> Tensor:
@@ -46,8 +49,8 @@ class Stream(Texts):
             )
         self.tokens, self.length, self.characters = tokens, length, characters
 
-    def batch(self, size: int, seed: int, step: int) -> Batch:
-        start = torch.randint(len(self.tokens) - self.length + 1, (size,), generator=step_generator(seed, step))
+    def batch(self, numbers: Tensor, seed: int) -> Batch:
+        start = _random(len(self.tokens) - self.length + 1, numbers, seed)
         return Batch(self.at(start))
 
     def windows(self, limit: int | None = None) -> Tensor:
@@ -68,8 +71,8 @@ class LabelledStreams(Texts):
         tokens = sum(len(stream.tokens) for stream in self.streams)
         self.characters = sum(stream.characters * len(stream.tokens) for stream in self.streams) / tokens
 
-    def batch(self, size: int, seed: int, step: int) -> Batch:
-        start = torch.randint(int(self.counts.sum()), (size,), generator=step_generator(seed, step))
+    def batch(self, numbers: Tensor, seed: int) -> Batch:
+        start = _random(int(self.counts.sum()), numbers, seed)
         which = torch.searchsorted(self.counts.cumsum(0), start, right=True)
         within = start - (self.counts.cumsum(0) - self.counts)[which]
         rows = [self.streams[i].at(within[k : k + 1]) for k, i in enumerate(which.tolist())]
@@ -96,8 +99,8 @@ class Rows(Texts):
         there = rows != PAD
         return Rows(rows[there], there.sum(1).numpy(), characters, labels)
 
-    def batch(self, size: int, seed: int, step: int) -> Batch:
-        chosen = torch.randint(len(self.lengths), (size,), generator=step_generator(seed, step))
+    def batch(self, numbers: Tensor, seed: int) -> Batch:
+        chosen = _random(len(self.lengths), numbers, seed)
         return Batch(self._at(chosen), None if self.labels is None else self.labels[chosen])
 
     def windows(self, limit: int | None = None) -> Tensor:
@@ -116,7 +119,6 @@ def _thinned(count: int, limit: int | None) -> Tensor:
     return torch.linspace(0, count - 1, limit).round().long()
 
 
-def step_generator(seed: int, step: int, stream: int = 0, device: torch.device | None = None) -> torch.Generator:
-    """A generator that depends on seed, step and stream alone."""
-    digest = hashlib.blake2b(f"{seed}/{step}/{stream}".encode(), digest_size=7).digest()
-    return torch.Generator(device or "cpu").manual_seed(int.from_bytes(digest, "big"))
+def _random(count: int, numbers: Tensor, seed: int) -> Tensor:
+    """A uniform whole number below `count` for each of the numbers: [B] → [B] long."""
+    return (RowGenerator(seed, numbers).uniform(tuple(numbers.shape)) * count).long()

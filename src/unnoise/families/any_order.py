@@ -4,7 +4,6 @@
 is drawn instead of a time; in expectation that is the masked bound of continuous time, with less variance.
 """
 
-import torch
 from torch import Tensor
 
 from unnoise.denoiser import Denoiser, predict
@@ -13,7 +12,7 @@ from unnoise.objective.times import stratified
 from unnoise.process.base import Process
 from unnoise.process.masked import Masked
 from unnoise.process.state import position_times
-from unnoise.rng import uniform
+from unnoise.rng import Generator, uniform
 
 
 class AnyOrder(Objective):
@@ -30,7 +29,7 @@ class AnyOrder(Objective):
             raise ValueError("AnyOrder needs a Masked process with one schedule for all tokens")
         self.process = process
 
-    def forward(self, denoiser: Denoiser, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def forward(self, denoiser: Denoiser, x: Tensor, generator: Generator = None) -> Tensor:
         self.process.check_tokens(x)
         batch, length = x.shape
         count = (stratified(batch, x.device, generator) * length).long() + 1

@@ -64,7 +64,7 @@ class Autoregressive(Objective):
         super().__init__()
         self.process = process
 
-    def forward(self, denoiser: Denoiser, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def forward(self, denoiser: Denoiser, x: Tensor, generator: Generator = None) -> Tensor:
         self.process.check_tokens(x)
         network = next_token_denoiser(denoiser, "the autoregressive likelihood")
         start = torch.full_like(x[:, :1], self.process.vocab)

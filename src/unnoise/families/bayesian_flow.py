@@ -80,7 +80,7 @@ class FlowElbo(Objective):
             raise ValueError(f"FlowElbo needs a BayesianFlow process, found {type(process).__name__}")
         self.process = process
 
-    def forward(self, denoiser: Denoiser, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def forward(self, denoiser: Denoiser, x: Tensor, generator: Generator = None) -> Tensor:
         self.process.check_tokens(x)
         u = stratified(len(x), x.device, generator)
         nats = self.flow(denoiser, x, self.process.believe(x, u, generator), u)
@@ -109,7 +109,7 @@ class FlowCrossEntropy(Objective):
         super().__init__()
         self.process = process
 
-    def forward(self, denoiser: Denoiser, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def forward(self, denoiser: Denoiser, x: Tensor, generator: Generator = None) -> Tensor:
         self.process.check_tokens(x)
         u = stratified(len(x), x.device, generator)
         return -gather(output(denoiser, self.process, self.process.believe(x, u, generator), u), x).sum(-1)

@@ -7,6 +7,7 @@ line or learned. The rows of E are normalised to length √D, so that each coord
 at each position and ẑ = Σ p·E (Plaid, arXiv:2305.18619; DDPM, 2006.11239). Nothing outside this file indexes the state z.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -50,9 +51,9 @@ class NoiseShape(nn.Module):
                 values.register_hook(self._by_variance)
         return found
 
-    def minimise_variance(self, nats: Tensor) -> None:
-        """The next gradient is that of E L², 2 L·∇L of each row over the mean of L; the mean E L does not depend on g: [B]."""
-        self.row_weight = 2 * nats.detach().double() / nats.detach().double().mean().clamp_min(1e-12)
+    def minimise_variance(self, nats: Tensor, scale: float) -> None:
+        """The next gradient is that of E L², 2 L·∇L of each row over a fixed scale; E L does not depend on g: [B]."""
+        self.row_weight = 2 * nats.detach().double() / scale
 
     def _by_variance(self, gradient: Tensor) -> Tensor:
         same = self.row_weight is not None and self.row_weight.shape == gradient.shape
@@ -181,7 +182,7 @@ class GaussianElbo(Objective):
             raise ValueError(f"GaussianElbo needs a Gaussian process, found {type(process).__name__}")
         self.process, self.network_free, self.simple = process, network_free, simple
 
-    def forward(self, denoiser: Denoiser, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def forward(self, denoiser: Denoiser, x: Tensor, generator: Generator = None) -> Tensor:
         self.process.check_tokens(x)
         t = stratified(len(x), x.device, generator)
         z = self.process.diffuse(self.process.table()[x], t, generator)
@@ -190,10 +191,10 @@ class GaussianElbo(Objective):
         z_start = self.process.diffuse(self.process.table()[x], start, generator)
         diffusion = self.diffusion(denoiser, x, z, t, guess)
         if self.process.shape is not None:
-            self.process.shape.minimise_variance(diffusion)
+            self.process.shape.minimise_variance(diffusion, x.shape[1] * math.log(self.process.vocab))
         return diffusion + self.reconstruction(denoiser, x, z_start, start) + self.process.noise_kl(x).sum(-1)
 
-    def _first_guess(self, denoiser: Denoiser, z: Tensor, t: Tensor, generator: torch.Generator | None) -> Tensor | None:
+    def _first_guess(self, denoiser: Denoiser, z: Tensor, t: Tensor, generator: Generator) -> Tensor | None:
         """For self-conditioning: half of the time the network's own estimate, without gradient; else none."""
         if not self.process.self_condition or float(uniform((), z.device, generator)) < 0.5:
             return None
@@ -222,7 +223,7 @@ class GaussianElbo(Objective):
 class GaussianCrossEntropy(GaussianElbo):
     """Σ_positions −log p(x_0 | z_t) at a uniform t: [B]. Not a bound; every noise level teaches alike, so it learns faster."""
 
-    def forward(self, denoiser: Denoiser, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def forward(self, denoiser: Denoiser, x: Tensor, generator: Generator = None) -> Tensor:
         self.process.check_tokens(x)
         t = stratified(len(x), x.device, generator)
         z = self.process.diffuse(self.process.table()[x], t, generator)

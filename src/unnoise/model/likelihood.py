@@ -14,8 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unnoise import distributed
 from unnoise.data.texts import Texts
 from unnoise.process.state import PAD
+from unnoise.rng import RowGenerator, seed_of
 
 if TYPE_CHECKING:
     from unnoise.model.model import Model
@@ -62,18 +64,20 @@ def estimate(model: "Model", x: Tensor, most: int, error: float = 0.0, seed: int
     """
     model.network.eval()
     x = x.to(model.device)
+    groups = x.split(ROWS)
     if model.method.exact:
-        return Estimate(torch.cat([model.bound(model.denoiser, rows, None).double().cpu() for rows in x.split(ROWS)]), 0.0, 1)
+        mine = [model.bound(model.denoiser, groups[i], None).double().cpu() for i in distributed.share(len(groups)).tolist()]
+        return Estimate(distributed.gathered(torch.cat([torch.zeros(0), *mine])), 0.0, 1)
     copies = max(1, min(ROWS // len(x), most // FEWEST_SETS))
-    generator = torch.Generator(x.device).manual_seed(seed)
     sets: list[Tensor] = []  # [N] each
     spread = 0.0
     while len(sets) < FEWEST_SETS or (spread > error and (len(sets) + 1) * copies <= most):
-        groups = [
-            model.bound(model.denoiser, rows.repeat(copies, 1), generator).double().cpu().view(copies, -1).mean(0)
-            for rows in x.split(ROWS)
-        ]
-        sets.append(torch.cat(groups))
+        mine = []
+        for i in distributed.share(len(groups)).tolist():
+            rows = groups[i].repeat(copies, 1)
+            generator = RowGenerator(seed_of(seed, len(sets), i), torch.arange(len(rows), device=x.device))
+            mine.append(model.bound(model.denoiser, rows, generator).double().cpu().view(copies, -1).mean(0))
+        sets.append(distributed.gathered(torch.cat([torch.zeros(0), *mine])))
         sums = torch.stack([torch.stack([group.sum() for group in one.split(ROWS)]) for one in sets])  # [sets, groups]
         spread = float((sums.var(0).sum() / len(sets)).sqrt()) if len(sets) > 1 else math.inf
     return Estimate(torch.stack(sets).mean(0), spread, len(sets) * copies)

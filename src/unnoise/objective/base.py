@@ -10,20 +10,25 @@ import torch
 from torch import Tensor, nn
 
 from unnoise.denoiser import Denoiser, predict
-from unnoise.objective.times import PowerTimes, TimeSampler, stratified
+from unnoise.objective.times import PowerTimes, TimeSampler, own_rows, stratified_whole
 from unnoise.prediction import TokenPrediction
 from unnoise.process.base import Process
 from unnoise.process.state import LATEST
+from unnoise.rng import Generator
 
 
 class Objective(nn.Module, ABC):
     """Nats per sequence: (denoiser, x: [B, L] long) → [B]. Its parameters, if any, are those of a learned process."""
 
     @abstractmethod
-    def forward(self, denoiser: Denoiser, x: Tensor, generator: torch.Generator | None = None) -> Tensor: ...
+    def forward(self, denoiser: Denoiser, x: Tensor, generator: Generator = None) -> Tensor: ...
 
     def set_progress(self, progress: float) -> None:
         """How much of the training is done, 0 to 1; a curriculum uses it, a bound does not."""
+        return
+
+    def after_step(self) -> None:
+        """After a training step: a density of times that learns from the losses does so here."""
         return
 
 
@@ -52,7 +57,7 @@ class Denoising(Objective):
         self.process, self.start, self.steps = process, start, steps
         self.time_sampler = times or PowerTimes(power)
 
-    def forward(self, denoiser: Denoiser, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def forward(self, denoiser: Denoiser, x: Tensor, generator: Generator = None) -> Tensor:
         self.process.check_tokens(x)
         t, weight = self.times(len(x), x.device, generator)
         x_t = self.process.noised(x, None, t[:, None].expand(x.shape), generator)
@@ -62,13 +67,21 @@ class Denoising(Objective):
             self.time_sampler.observe((t - self.start) / (1 - self.start) - middle, nats.detach())
         return weight.to(nats.dtype) * nats + self.boundary(denoiser, x, generator).to(nats.dtype)
 
-    def boundary(self, denoiser: Denoiser, x: Tensor, generator: torch.Generator | None) -> Tensor:
+    def after_step(self) -> None:
+        self.time_sampler.learn()
+
+    def boundary(self, denoiser: Denoiser, x: Tensor, generator: Generator) -> Tensor:
         """What is added once, outside the integral over t: [B]; nothing, unless it is a bound."""
         return x.new_zeros(len(x), dtype=torch.float32)
 
-    def times(self, batch: int, device: torch.device, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+    def times(self, batch: int, device: torch.device, generator: Generator = None) -> tuple[Tensor, Tensor]:
         """t: [B] float64 and the weight that makes the mean over t an integral over [start, 1], or a sum over steps: [B]."""
-        w, slope = self.time_sampler.warp(stratified(batch, device, generator), self.start)
+        t, weight = self.times_at(stratified_whole(batch, device, generator))
+        return own_rows(t, generator), own_rows(weight, generator)
+
+    def times_at(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """t and its weight from uniform numbers for the whole batch (these rows may be a part of it): [B] → [B], [B]."""
+        w, slope = self.time_sampler.warp(v, self.start)
         if self.steps is not None:
             step = (w * self.steps).floor().clamp_max(self.steps - 1) + 1
             return step / self.steps, self.steps * slope

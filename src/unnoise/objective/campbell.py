@@ -16,7 +16,7 @@ from unnoise.denoiser import Denoiser, predict
 from unnoise.objective.base import sum_rows
 from unnoise.objective.elbo import Elbo
 from unnoise.process.base import Process, gather, without_own
-from unnoise.rng import draw
+from unnoise.rng import Generator, draw
 
 
 class CampbellElbo(Elbo):
@@ -25,7 +25,7 @@ class CampbellElbo(Elbo):
     def __init__(self, process: Process, start: float = 0.0, power: float = 1.0):
         super().__init__(process, None, start, power)
 
-    def forward(self, denoiser: Denoiser, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def forward(self, denoiser: Denoiser, x: Tensor, generator: Generator = None) -> Tensor:
         self.process.check_tokens(x)
         t, weight = self.times(len(x), x.device, generator)
         x_t = self.process.noised(x, None, t[:, None].expand(x.shape), generator)
@@ -38,7 +38,7 @@ class CampbellElbo(Elbo):
         rows = rate.gather(1, x_t[..., None].expand(*x_t.shape, self.process.states))
         return rows.scatter(-1, x_t[..., None], 0.0)
 
-    def jump(self, x_t: Tensor, t: Tensor, generator: torch.Generator | None) -> Tensor:
+    def jump(self, x_t: Tensor, t: Tensor, generator: Generator) -> Tensor:
         """x̃: x_t after one jump of the noise, or x_t itself where there is none to make: [B, L]."""
         rates = self.exit_rates(x_t, t).flatten(1)  # [B, L·S]
         possible = rates.sum(1) > 0

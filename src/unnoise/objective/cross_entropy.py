@@ -1,6 +1,5 @@
 """The plain cross-entropy of clean tokens at noised positions: not a bound, and the fastest way to learn."""
 
-import torch
 from torch import Tensor
 
 from unnoise.objective.base import Denoising
@@ -27,8 +26,8 @@ class CrossEntropy(Denoising):
     def set_progress(self, progress: float) -> None:
         self.max_t = min(1.0, self.initial_max_t + (1 - self.initial_max_t) * progress / self.ramp)
 
-    def times(self, batch: int, device: torch.device, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        t, weight = super().times(batch, device, generator)
+    def times_at(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        t, weight = super().times_at(v)
         t = self.start + (t - self.start) * (self.max_t - self.start) / (1 - self.start)
         return t, weight / weight.mean() / self.process.active_share(t).mean()
 

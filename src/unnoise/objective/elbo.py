@@ -10,6 +10,7 @@ from unnoise.prediction import MeanPrediction, TokenPrediction
 from unnoise.process.base import Process, gather
 from unnoise.process.masked import Masked
 from unnoise.process.state import LATEST
+from unnoise.rng import Generator, uniform
 
 RESIDUAL_SHARE = 1 / 16  # in training the cost of the residual signal is computed in so many batches, and weighted back
 
@@ -50,7 +51,7 @@ class Elbo(Denoising):
 
     # ---- boundary terms ---------------------------------------------------------------------------------------------
 
-    def boundary(self, denoiser: Denoiser, x: Tensor, generator: torch.Generator | None) -> Tensor:
+    def boundary(self, denoiser: Denoiser, x: Tensor, generator: Generator) -> Tensor:
         nats = self.noise_boundary(denoiser, x, generator)
         if not self.leaves_noise:
             return nats
@@ -58,7 +59,7 @@ class Elbo(Denoising):
         x_start = x if self.network_free else self.process.noised(x, None, start[:, None].expand(x.shape), generator)
         return nats + self.data_boundary(denoiser, x, x_start, start)
 
-    def noise_boundary(self, denoiser: Denoiser, x: Tensor, generator: torch.Generator | None) -> Tensor:
+    def noise_boundary(self, denoiser: Denoiser, x: Tensor, generator: Generator) -> Tensor:
         """KL(q(x_1|x_0) ‖ π) and, where a masked process leaves a signal α(1), α(1)·Σ_i −log p(x_0^i | all masks): [B].
 
         In training the latter is computed in a share of the batches only, chosen at random, and weighted back.
@@ -68,7 +69,7 @@ class Elbo(Denoising):
         if residual == 0:
             return nats
         share = max(RESIDUAL_SHARE, min(1.0, 4 * residual)) if torch.is_grad_enabled() else 1.0
-        if float(torch.rand((), dtype=torch.float64, device=x.device, generator=generator)) >= share:
+        if float(uniform((), x.device, generator)) >= share:
             return nats
         return nats + residual * self.masked_reconstruction(denoiser, x) / share
 

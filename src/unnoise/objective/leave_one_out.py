@@ -5,7 +5,6 @@
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
 from unnoise.denoiser import Denoiser
@@ -13,11 +12,10 @@ from unnoise.objective.base import Denoising, Objective
 from unnoise.objective.elbo import Elbo
 from unnoise.process.base import Process
 from unnoise.process.state import position_times
+from unnoise.rng import Generator
 
 
-def leave_one_out(
-    process: Process, value: Callable[[Tensor], Tensor], x: Tensor, t: Tensor, generator: torch.Generator | None
-) -> Tensor:
+def leave_one_out(process: Process, value: Callable[[Tensor], Tensor], x: Tensor, t: Tensor, generator: Generator) -> Tensor:
     """E_{q(x_t|x_0)} value(x_t) by two draws, with a gradient that also goes through q: x [B, L], t [B] → [B]."""
     at = position_times(t, x)
     first, second = process.noised(x, None, at, generator), process.noised(x, None, at, generator)
@@ -36,7 +34,7 @@ class LeaveOneOut(Objective):
             raise ValueError(f"LeaveOneOut needs an objective such as Elbo(process), found {type(objective).__name__}")
         self.objective = objective
 
-    def forward(self, denoiser: Denoiser, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def forward(self, denoiser: Denoiser, x: Tensor, generator: Generator = None) -> Tensor:
         objective, process = self.objective, self.objective.process
         process.check_tokens(x)
         t, weight = objective.times(len(x), x.device, generator)

@@ -9,7 +9,9 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
+from unnoise import distributed
 from unnoise.process.state import LATEST
+from unnoise.rng import Generator, RowGenerator, uniform
 
 
 class TimeSampler(nn.Module, ABC):
@@ -21,6 +23,10 @@ class TimeSampler(nn.Module, ABC):
 
     def observe(self, w: Tensor, nats: Tensor) -> None:
         """What the loss was at w, before its weight: [B], [B]. For densities that learn from it."""
+        return
+
+    def learn(self) -> None:
+        """Take what was observed into account; called after a training step, by all processes."""
         return
 
 
@@ -63,6 +69,7 @@ class LossAwareTimes(TimeSampler):
         if bins < 1 or not 0 <= memory < 1:
             raise ValueError(f"loss-aware times need bins ≥ 1 and a memory in [0, 1), found {bins} and {memory}")
         self.bins, self.memory = bins, memory
+        self.observed: list[Tensor] = []  # since it last learned: [n, 2] each
         self.register_buffer("squares", torch.ones(bins, dtype=torch.float64))
         self.register_buffer("seen", torch.zeros(bins, dtype=torch.float64))
 
@@ -80,8 +87,13 @@ class LossAwareTimes(TimeSampler):
         inside = ((v - (ends - p)[part]) / p[part]).clamp(0, 1)
         return (part + inside) / self.bins, 1 / (self.bins * p[part])
 
-    @torch.no_grad()
     def observe(self, w: Tensor, nats: Tensor) -> None:
+        self.observed.append(torch.stack([w.detach().double(), nats.detach().double()], 1))
+
+    @torch.no_grad()
+    def learn(self) -> None:
+        w, nats = distributed.gathered(torch.cat([self.seen.new_zeros(0, 2), *self.observed])).T
+        self.observed.clear()
         part = (w * self.bins).long().clamp(0, self.bins - 1)
         for i, value in zip(part.tolist(), nats.double().square().tolist(), strict=True):
             kept = self.memory if self.seen[i] > 0 else 0.0
@@ -89,15 +101,30 @@ class LossAwareTimes(TimeSampler):
             self.seen[i] += 1
 
 
-def stratified(batch: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
-    """Uniform numbers (u + b/B) mod 1, one in each of B strata, in random order so that no row is always early: [B]."""
-    order = torch.randperm(batch, generator=generator, device=device)
-    u = torch.rand((), dtype=torch.float64, device=device, generator=generator)
-    return (u + order.double() / batch) % 1
+def stratified(batch: int, device: torch.device, generator: Generator) -> Tensor:
+    """Uniform numbers (u + b/B) mod 1, one in each of B strata, in random order so that no row is always early: [B].
+
+    With a RowGenerator B is the whole batch, of which these rows may be a part.
+    """
+    return own_rows(stratified_whole(batch, device, generator), generator)
+
+
+def stratified_whole(batch: int, device: torch.device, generator: Generator) -> Tensor:
+    """The same for the whole batch, where these rows are a part of it."""
+    if isinstance(generator, RowGenerator):
+        batch, order = generator.total, generator.shared(generator.total).argsort()
+    else:
+        order = torch.randperm(batch, generator=generator, device=device)
+    return (uniform((), device, generator) + order.double() / batch) % 1
+
+
+def own_rows(values: Tensor, generator: Generator) -> Tensor:
+    """Of values for the whole batch, those of the rows that are computed here."""
+    return values[generator.rows] if isinstance(generator, RowGenerator) else values
 
 
 def sample_times(
-    batch: int, device: torch.device, generator: torch.Generator | None, start: float = 0.0, power: float = 1.0
+    batch: int, device: torch.device, generator: Generator, start: float = 0.0, power: float = 1.0
 ) -> tuple[Tensor, Tensor]:
     """t = start + (1 − start)·v^power with v stratified, and its weight: [B] float64 each."""
     w, slope = PowerTimes(power).warp(stratified(batch, device, generator), start)

@@ -64,8 +64,8 @@ class Words:
                 counts = {word: int(count) for word, count in (line.split() for line in lines)}
             except (OSError, ValueError) as error:
                 raise ValueError(f"{path} is not a word list: {error}") from error
-            if not counts or min(counts.values()) < 1:
-                raise ValueError(f"{path} is not a word list: {'a count below 1' if counts else 'it holds no word'}")
+            if not path.stat().st_size or min(counts.values(), default=1) < 1:
+                raise ValueError(f"{path} is not a word list: {'a count is below 1' if counts else 'it is empty'}")
             return counts
 
         return Words(read)

@@ -1,8 +1,9 @@
 """Training: any objective, any method, step by step.
 
-Every random number of step i comes from (seed, i), so a run is fixed by its options; its state is weights, moments and the step
-number. The state is one file, replaced atomically: a run that is killed at any moment goes on from its last checkpoint and, if
-it is counted in steps, ends with the same bits as one that was not.
+Every random number of text r of step i comes from (seed, i, r), so a run is fixed by its options, whatever the number of
+processes that share its batches; its state is weights, moments and the step number. The state is one file, replaced atomically:
+a run that is killed at any moment goes on from its last checkpoint and, if it is counted in steps, ends with the same bits as
+one that was not.
 """
 
 import contextlib
@@ -18,24 +19,24 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
+from unnoise import distributed
 from unnoise.data.corpus import source_of
 from unnoise.data.source import Source
-from unnoise.data.texts import Batch, step_generator
-from unnoise.denoiser import Denoiser
 from unnoise.files import locked
 from unnoise.model.likelihood import bits_per_char
 from unnoise.model.model import Model
 from unnoise.objective import Objective
 from unnoise.process.state import PAD
+from unnoise.rng import RowGenerator, seed_of
 from unnoise.spelling import Words, can_correct
 from unnoise.training.average import WeightAverage, put_parameters
 from unnoise.training.callback import LOG, Callback, Evaluation, JsonLog, StepReport
 from unnoise.training.checkpoint import STATE, has_state, load_state, save_state
 from unnoise.training.data import texts_of
+from unnoise.training.loss import BatchLoss, averaged_over_processes, without_averaging
 from unnoise.training.optimizer import optimizers
 from unnoise.training.options import MINUTES, TrainingKeywords, TrainingOptions
 
-UNLABELLED_SHARE = 0.1  # of labels kept from the network, so that it can also do without (for guidance)
 EVALUATION_DRAWS = 2
 DIVERGED = 1e8  # nats a token, or bits a character, beyond which a run has come apart
 
@@ -84,7 +85,8 @@ class TrainingRun:
             model.words = Words.of(source.train_documents)  # counted when it is first used or saved
         self.objective = objective or _objective(model, options)
         self.loss = "own" if objective else options.loss if model.method.fast_objective else "paper"
-        self.learned = nn.ModuleDict({"network": model.network, "objective": self.objective})
+        loss = BatchLoss(model, self.objective)
+        self.learned = loss.learned
         self.optimizers = optimizers(self.learned, options.matrix_lr, options.other_lr)
         if options.compile:
             if model.process.variable_length:
@@ -93,12 +95,13 @@ class TrainingRun:
                     f"{name} reads texts of every length, each of which torch would compile: train without compile"
                 )
             model.network.compile()
+        self.batch_loss = averaged_over_processes(loss)
         self.average = WeightAverage(self.learned, options.ema) if options.ema else None
-        first = self.train_texts.batch(8, 0, 0).x
+        first = self.train_texts.batch(torch.arange(8), 0).x
         self.data_digest = hashlib.sha1(first.numpy().tobytes()).hexdigest()  # tells data apart
         self.done, self.tokens, self.seconds = 0, 0, 0.0
         self.curve: list[tuple[int, float, float]] = []
-        self.callbacks: list[Callback] = [] if out is None else [JsonLog(out)]
+        self.callbacks: list[Callback] = [] if out is None or distributed.rank() > 0 else [JsonLog(out)]
         self.set_schedules()
 
     def set_schedules(self) -> None:
@@ -118,39 +121,36 @@ class TrainingRun:
 
     def step(self) -> float:
         """One update; returns the loss in nats per token."""
-        options, device, progress = self.options, self.device, self.progress
+        options, device = self.options, self.device
         self.model.network.train()
         self.learned.zero_grad(set_to_none=True)
-        self.objective.set_progress(progress)
-        total = 0.0
-        for part in range(options.accumulate):
-            batch = self.train_texts.batch(options.batch, options.seed, self.done * options.accumulate + part)
-            generator = step_generator(options.seed, self.done, 1 + part, device)
-            tokens = int((batch.x != PAD).sum())
-            self.tokens += tokens
-            with precision(device):
-                denoiser = self._conditioned(batch, generator, device)
-                loss = self.objective(denoiser, batch.x.to(device), generator).sum() / tokens
-            (loss / options.accumulate).backward()
-            total += float(loss.detach()) / options.accumulate
+        self.objective.set_progress(self.progress)
+        count = options.batch * options.accumulate
+        rows = distributed.share(count)
+        at_once = -(-options.batch // distributed.world())
+        parts = [(part, self.train_texts.batch(self.done * count + part, options.seed)) for part in rows.split(at_once)]
+        tokens = int(distributed.total(sum(int((batch.x != PAD).sum()) for _, batch in parts), device))
+        nats = 0.0
+        for part, batch in parts:
+            generator = RowGenerator(seed_of(options.seed, self.done), part.to(device), count)
+            label = None if batch.label is None else batch.label.to(device)
+            with without_averaging(self.batch_loss, part is parts[-1][0]):
+                loss = self.batch_loss(batch.x.to(device), label, generator).sum()
+                (loss * (distributed.world() / tokens)).backward()
+            nats += float(loss.detach())
+        self.tokens += tokens
+        total = distributed.total(nats, device) / tokens
         check_finite(total, f"the loss became {total:.3g} at step {self.done + 1}")
         nn.utils.clip_grad_norm_(self.learned.parameters(), options.clip)
         for optimizer in self.optimizers:
             optimizer.step()
         if self.average is not None:
             self.average.update()
+        self.objective.after_step()
         self.done += 1
         for schedule in self.schedules:
             schedule.step()
         return total
-
-    def _conditioned(self, batch: Batch, generator: torch.Generator, device: torch.device) -> Denoiser:
-        """The denoiser with the labels of the batch, but for a tenth of them."""
-        count = len(self.model.labels)
-        if batch.label is None or not count:
-            return self.model.denoiser
-        known = torch.rand(batch.label.shape, generator=generator, device=device) >= UNLABELLED_SHARE
-        return self.model.denoiser.condition(torch.where(known, batch.label.to(device), count))
 
     def evaluate(self) -> tuple[float, float]:
         """Bits per character on held-out text, and the standard error; of the averaged weights, where there are any."""
@@ -175,8 +175,8 @@ class TrainingRun:
         }
 
     def save(self) -> None:
-        """The state, then the model; each file atomically."""
-        if self.out is None:
+        """The state, then the model; each file atomically, by one process."""
+        if self.out is None or distributed.rank() > 0:
             return
         save_state(self, self.out / STATE)
         with self.average.applied() if self.average is not None else contextlib.nullcontext():
@@ -196,22 +196,23 @@ class TrainingRun:
 
     def run(self, callbacks: Sequence[Callback] = (), stop: Callable[[], bool] = lambda: False) -> Report:
         """Train to the end, or until stop() says so; saves at the end in either case. Nobody else may write into `out`."""
-        with locked(self.out) if self.out is not None else contextlib.nullcontext():
+        with locked(self.out) if self.out is not None and distributed.rank() == 0 else contextlib.nullcontext():
             return self._run(callbacks, stop)
 
     def _run(self, callbacks: Sequence[Callback], stop: Callable[[], bool]) -> Report:
         options = self.options
-        self.callbacks += callbacks
+        if distributed.rank() == 0:
+            self.callbacks += callbacks
         if not self.curve:  # a fresh run
-            if self.out is not None:
+            if self.out is not None and distributed.rank() == 0:
                 (self.out / LOG).unlink(missing_ok=True)
             self._evaluate_now()
         start = time.monotonic() - self.seconds
         smooth, last_save = None, self.done
-        while (progress := self.progress) < 1 and not stop():
+        while (progress := self.progress) < 1 and not distributed.total(stop(), self.device):
             rate = learning_rate_factor(progress, options)
             nats = self.step()
-            self.seconds = time.monotonic() - start
+            self.seconds = distributed.first_says(time.monotonic() - start, self.device)
             bits = nats / math.log(2) / self.train_texts.characters
             smooth = bits if smooth is None else 0.95 * smooth + 0.05 * bits
             progress = self.progress
@@ -287,8 +288,3 @@ def _listed(labels: Sequence[Any] | Tensor) -> list[Any]:
 def _objective(model: Model, options: TrainingOptions) -> Objective:
     method = model.method
     return (method.fast_objective if options.loss == "fast" and method.fast_objective else method.objective)(model.process)
-
-
-def precision(device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """bfloat16 on CUDA; plain float32 elsewhere, where bfloat16 is slow."""
-    return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else contextlib.nullcontext()

@@ -4,11 +4,14 @@ Muon (Keller Jordan, 2024) replaces the momentum of a matrix by its nearest orth
 torch.optim.Muon runs them in bfloat16, which crawls on CPUs without it; here they run in the dtype of the weights.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import overload
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+
+from unnoise import distributed
 
 
 def orthogonal(matrix: Tensor, iterations: int = 5) -> Tensor:
@@ -49,18 +52,44 @@ class Muon(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            for weight in group["params"]:
-                if weight.grad is None:
-                    continue
-                state = self.state[weight]
-                if not state:
-                    state["momentum_buffer"], state["step"] = torch.zeros_like(weight), torch.zeros(())
-                state["step"] += 1
-                momentum = min(group["momentum"], 0.85 + float(state["step"]) * 3e-4)
-                state["momentum_buffer"].lerp_(weight.grad, 1 - momentum)
-                update = orthogonal(weight.grad.lerp(state["momentum_buffer"], momentum))
+            weights = [weight for weight in group["params"] if weight.grad is not None]
+            updates = [self._direction(weight, group["momentum"]) for weight in weights]
+            for weight, update in zip(weights, orthogonal_each(updates), strict=True):
                 weight.add_(update, alpha=-group["lr"] * max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5)
         return loss
+
+    def _direction(self, weight: nn.Parameter, most: float) -> Tensor:
+        """The gradient with Nesterov momentum: [n, m]."""
+        assert weight.grad is not None
+        state = self.state[weight]
+        if not state:
+            state["momentum_buffer"], state["step"] = torch.zeros_like(weight), torch.zeros(())
+        state["step"] += 1
+        momentum = min(most, 0.85 + float(state["step"]) * 3e-4)
+        state["momentum_buffer"].lerp_(weight.grad, 1 - momentum)
+        return weight.grad.lerp(state["momentum_buffer"], momentum)
+
+
+def orthogonal_each(matrices: Sequence[Tensor]) -> list[Tensor]:
+    """`orthogonal` of each, all of them known to every process: each is computed by one process and sent to the others."""
+    owner = owners([matrix.shape[0] * matrix.shape[1] * min(matrix.shape) for matrix in matrices], distributed.world())
+    mine = distributed.rank()
+    found = [orthogonal(matrix).contiguous() if who == mine else matrix for matrix, who in zip(matrices, owner, strict=True)]
+    if distributed.world() > 1:
+        sent = [dist.broadcast(matrix, who, async_op=True) for matrix, who in zip(found, owner, strict=True)]
+        for one in sent:
+            if one is not None:
+                one.wait()
+    return found
+
+
+def owners(costs: Sequence[float], processes: int) -> list[int]:
+    """Which process does which task, the dearest first and each by the one that has least to do."""
+    load, chosen = [0.0] * processes, [0] * len(costs)
+    for task in sorted(range(len(costs)), key=lambda i: -costs[i]):
+        chosen[task] = load.index(min(load))
+        load[chosen[task]] += costs[task]
+    return chosen
 
 
 def optimizers(module: nn.Module, matrix_lr: float = 0.02, other_lr: float = 0.003) -> list[torch.optim.Optimizer]:
@@ -70,7 +99,8 @@ def optimizers(module: nn.Module, matrix_lr: float = 0.02, other_lr: float = 0.0
     if matrices:
         made.append(Muon(matrices.values(), matrix_lr))
     if others:
-        made.append(torch.optim.Adam(others.values(), other_lr, betas=(0.9, 0.95), fused=True))
+        fused = all(weight.device.type in ("cpu", "cuda") for weight in others.values())
+        made.append(torch.optim.Adam(others.values(), other_lr, betas=(0.9, 0.95), fused=fused))
     return made
 
 

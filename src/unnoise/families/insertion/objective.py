@@ -17,6 +17,7 @@ from unnoise.objective.base import Objective, sum_rows
 from unnoise.objective.times import sample_times
 from unnoise.process.base import gather
 from unnoise.process.state import PAD
+from unnoise.rng import Generator
 
 
 def gap_cost(count: Tensor, expected: Tensor) -> Tensor:
@@ -38,7 +39,7 @@ class InsertionElbo(Objective):
             raise ValueError(f"InsertionElbo needs an Insertion process, found {type(process).__name__}")
         self.process = process
 
-    def forward(self, denoiser: Denoiser, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def forward(self, denoiser: Denoiser, x: Tensor, generator: Generator = None) -> Tensor:
         self.process.check_tokens(x)
         t, weight = sample_times(len(x), x.device, generator, power=2.0)
         nats = self.at(denoiser, self.process.corrupt(x, t, generator), t)

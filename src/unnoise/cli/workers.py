@@ -1,0 +1,53 @@
+"""Several processes on one machine, started by torch."""
+
+import os
+import signal
+import socket
+import sys
+from typing import Literal
+
+Workers = int | Literal["auto"]
+
+
+def run_in_processes(count: int, arguments: list[str]) -> int:
+    """Run the command line in so many processes that work together, one thread each; the highest of their exit codes."""
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // count)))
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count)}
+    from torch.multiprocessing.spawn import ProcessExitedException, spawn
+
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # they are interrupted too, and save
+    try:
+        spawn(_worker, (arguments,), count)
+        return 0
+    except ProcessExitedException as ended:
+        return ended.exit_code
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _worker(number: int, arguments: list[str]) -> None:
+    os.environ |= {"RANK": str(number), "LOCAL_RANK": str(number)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    from unnoise.cli.main import main
+
+    sys.exit(main(arguments))
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this system
+        return os.cpu_count() or 1
+
+
+def free_port() -> int:
+    """A port on this machine that nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def launched() -> bool:
+    """Whether this is one of several processes already."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
