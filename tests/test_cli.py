@@ -308,6 +308,7 @@ MISTAKES = {
     "eval --data text.txt --split dev": "has no dev split",
     "info --model text.txt": "there is no model in text.txt",
     "train mdlm --stepz 3": "--stepz, 3: did you mean --steps?; see unnoise train --help",
+    "train mdlm --data text.txt --steps 1 --workers 0": "--workers must be ≥ 1, found 0",
     "generate --jsn": "did you mean --json?",
     "train mdlm --data nope.txt --steps 1": "there is no file or folder 'nope.txt'",
     "train flexmdm --data text.txt --steps 1 --compile --length 128": "each of which torch would compile",

@@ -113,3 +113,6 @@ def test_the_command_line_trains_with_workers_and_goes_on_with_another_number_of
     assert train("two", 1, 8, "--resume")["steps"] == 8
     assert len(losses("two")) == 8 and losses("two") == pytest.approx(losses("one"), rel=1e-5)
     assert unnoise.load(tmp_path / "two").generate(steps=2)
+    line = [sys.executable, "-m", "unnoise", "train", "mdlm", *shape, "--out", "three", "--workers", "2", "--batch", "1"]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr == "unnoise: 2 processes cannot share a batch of 1 texts\n"

@@ -6,6 +6,7 @@ A user's mistake is one sentence on standard error and exit code 2.
 import contextlib
 import difflib
 import io
+import os
 import re
 import sys
 from dataclasses import fields, replace
@@ -125,7 +126,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return parse(arguments).run()
     except ValueError as error:
-        print(f"unnoise: {error}", file=sys.stderr)
+        if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes on a machine, one speaks
+            print(f"unnoise: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         return 0

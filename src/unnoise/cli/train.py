@@ -53,6 +53,8 @@ class TrainCommand(RunOptions):
 
     def run(self) -> int:
         """Train, and say what came of it; returns the exit code."""
+        if self.workers < 1:
+            raise ValueError(f"--workers must be ≥ 1, found {self.workers}")
         if self.workers > 1 and not launched():
             return run_in_processes(self.workers, sys.argv[1:])
         import torch

@@ -79,6 +79,10 @@ class TrainingRun:
         labels: Tensor | None = None,
     ):
         self.model, self.options, self.out, self.device = model, options, out, model.device
+        if distributed.world() > options.batch * options.accumulate:
+            raise ValueError(
+                f"{distributed.world()} processes cannot share a batch of {options.batch * options.accumulate} texts"
+            )
         self.source = source
         self.train_texts, self.valid_texts = texts_of(source, model, labels)
         if isinstance(source, Source) and source.train_documents and model.words is None and can_correct(model.process):
