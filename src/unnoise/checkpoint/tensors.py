@@ -11,10 +11,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-ABOUT, CHECKSUM = (
-    "unnoise",
-    "crc32",
-)  # one entry of metadata, as the order of several is not fixed; in it, JSON
+ABOUT = "unnoise"  # the one entry of metadata (the order of several is not fixed): JSON
+CHECKSUM = "crc32"  # in it
 
 
 def checksum(tensors: Mapping[str, Tensor]) -> str:

@@ -9,6 +9,7 @@ import io
 import os
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Annotated, Any
 
@@ -123,8 +124,13 @@ def main(arguments: list[str] | None = None) -> int:
 
         print(f"unnoise {__version__}")
         return 0
+    return exit_code(lambda: parse(arguments).run())
+
+
+def exit_code(act: Callable[[], int]) -> int:
+    """What a command returns; 2 after one sentence about a user's mistake, 130 after Ctrl-C."""
     try:
-        return parse(arguments).run()
+        return act()
     except ValueError as error:
         if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes on a machine, one speaks
             print(f"unnoise: {error}", file=sys.stderr)

@@ -1,6 +1,7 @@
 """`unnoise train`."""
 
 import json
+import os
 import shlex
 import sys
 from contextlib import nullcontext
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from unnoise.cli.base import Device, Json, device_named
-from unnoise.cli.workers import launched, run_in_processes
+from unnoise.cli.workers import run_in_processes
 from unnoise.training.options import RunOptions
 
 if TYPE_CHECKING:
@@ -55,8 +56,8 @@ class TrainCommand(RunOptions):
         """Train, and say what came of it; returns the exit code."""
         if self.workers < 1:
             raise ValueError(f"--workers must be ≥ 1, found {self.workers}")
-        if self.workers > 1 and not launched():
-            return run_in_processes(self.workers, sys.argv[1:])
+        if self.workers > 1 and "RANK" not in os.environ:  # which each of several processes has
+            return run_in_processes(self.workers, self.run)
         import torch
 
         from unnoise import distributed

@@ -4,33 +4,34 @@ import os
 import signal
 import socket
 import sys
-from typing import Literal
-
-Workers = int | Literal["auto"]
+from collections.abc import Callable
 
 
-def run_in_processes(count: int, arguments: list[str]) -> int:
-    """Run the command line in so many processes that work together, one thread each; the highest of their exit codes."""
+def run_in_processes(count: int, act: Callable[[], int]) -> int:
+    """Do the same in so many processes that work together, one thread each: 0, or the exit code of the first that failed."""
+    kept = dict(os.environ)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // count)))
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count)}
     from torch.multiprocessing.spawn import ProcessExitedException, spawn
 
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # they are interrupted too, and save
     try:
-        spawn(_worker, (arguments,), count)
+        spawn(_worker, (act,), count)
         return 0
     except ProcessExitedException as ended:
         return ended.exit_code
     finally:
         signal.signal(signal.SIGINT, before)
+        os.environ.clear()
+        os.environ |= kept
 
 
-def _worker(number: int, arguments: list[str]) -> None:
+def _worker(number: int, act: Callable[[], int]) -> None:
     os.environ |= {"RANK": str(number), "LOCAL_RANK": str(number)}
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    from unnoise.cli.main import main
+    from unnoise.cli.main import exit_code
 
-    sys.exit(main(arguments))
+    sys.exit(exit_code(act))
 
 
 def cores() -> int:
@@ -46,8 +47,3 @@ def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return one.getsockname()[1]
-
-
-def launched() -> bool:
-    """Whether this is one of several processes already."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
