@@ -46,20 +46,30 @@ class RowGenerator:
                 f"a generator for {len(self.rows)} rows cannot fill the shape {list(shape)}: "
                 "to draw at some positions of a batch, give them as `where`"
             )
-        places = torch.arange(math.prod(shape[1:]), device=self.rows.device)
         call = _mix(self._key + GOLDEN * self._calls)
-        values = _unit(_mix(call[:, None] + GOLDEN * places)).view(shape)
+        values = _unit(bits(call, math.prod(shape[1:]))).view(shape)
         if where is None:
             self._calls = self._calls + 1
             return values
         self._calls = self._calls + where.view(len(where), -1).any(1)
         return values[where]
 
+    def keys(self) -> Tensor:
+        """A number for each row from which others follow (`bits`), for draws that must be repeatable: [B] long."""
+        call = _mix(self._key + GOLDEN * self._calls)
+        self._calls = self._calls + 1
+        return call
+
     def shared(self, count: int) -> Tensor:
         """Numbers that are the same whichever rows these are: [count] float64."""
         self._common_calls = self._common_calls + 1
         places = torch.arange(1, count + 1, device=self.rows.device)
         return _unit(_mix(_mix(self._common + GOLDEN * self._common_calls) + GOLDEN * places))
+
+
+def bits(keys: Tensor, count: int) -> Tensor:
+    """For each key its first `count` numbers of 64 random bits: [B] long → [B, count] long."""
+    return _mix(keys[:, None] + GOLDEN * torch.arange(count, device=keys.device))
 
 
 def seed_of(*numbers: int) -> int:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unnoise.network.base import Cache
+from unnoise.network.dropout import Dropout
 from unnoise.network.visibility import Visibility
 
 LARGEST = {"depth": 1000, "width": 2**16, "heads": 2**12, "taps": 2**10, "attention_every": 2**10}
@@ -170,6 +171,7 @@ class Block(nn.Module):
     def __init__(self, config: TransformerConfig, layer: int):
         super().__init__()
         width = config.width
+        self.layer = layer
         attends = (config.depth - 1 - layer) % config.attention_every == 0
         self.conv = Convolution(config, layer)
         self.attention = Attention(config, layer) if attends else None
@@ -188,12 +190,15 @@ class Block(nn.Module):
         time: Tensor | None,
         cache: Cache | None,
         visibility: Visibility | None,
+        dropout: Dropout | None,
     ) -> Tensor:
         x = x + self.conv(x, cache, visibility)
         scale_1, shift_1, scale_2, shift_2 = self._modulation(time)
         if self.attention is not None:
-            x = x + self.attention(modulate(x, scale_1, shift_1), rotation, cache, visibility)
-        return x + self.down(F.relu(self.up(modulate(x, scale_2, shift_2))).square())
+            attended = self.attention(modulate(x, scale_1, shift_1), rotation, cache, visibility)
+            x = x + (attended if dropout is None else dropout(attended, 2 * self.layer))
+        processed = self.down(F.relu(self.up(modulate(x, scale_2, shift_2))).square())
+        return x + (processed if dropout is None else dropout(processed, 2 * self.layer + 1))
 
     def _modulation(self, time: Tensor | None) -> tuple[Tensor | None, ...]:
         if self.adaln is None or time is None:
@@ -244,6 +249,7 @@ class Transformer(nn.Module):
         attention_mask: Tensor | None = None,
         positions: Tensor | None = None,
         gaps: bool = False,
+        dropout: Dropout | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """The output; with `gaps` also the second head's number for each position, [B, L]. For the rest see network/base.py."""
         start = cache.length if cache is not None else 0
@@ -260,7 +266,7 @@ class Transformer(nn.Module):
         if self.channel is not None:
             h = h + self.channel(torch.arange(start, length, device=h.device) % self.shape.channels)
         for block in self.blocks:
-            h = block(h, rotation, time, cache, visibility)
+            h = block(h, rotation, time, cache, visibility, dropout)
         if cache is not None and cache.store:
             cache.length = length
         output = self.head(normalise(h if where is None else h[where]))

@@ -33,6 +33,7 @@ from unnoise.training.average import WeightAverage, put_parameters
 from unnoise.training.callback import LOG, Callback, Evaluation, JsonLog, StepReport
 from unnoise.training.checkpoint import STATE, has_state, load_state, save_state
 from unnoise.training.data import texts_of
+from unnoise.training.learning_rate import learning_rate_factor
 from unnoise.training.loss import BatchLoss, averaged_over_processes, without_averaging
 from unnoise.training.optimizer import optimizers
 from unnoise.training.options import MINUTES, TrainingKeywords, TrainingOptions
@@ -89,9 +90,9 @@ class TrainingRun:
             model.words = Words.of(source.train_documents)  # counted when it is first used or saved
         self.objective = objective or _objective(model, options)
         self.loss = "own" if objective else options.loss if model.method.fast_objective else "paper"
-        loss = BatchLoss(model, self.objective)
+        loss = BatchLoss(model, self.objective, options.dropout)
         self.learned = loss.learned
-        self.optimizers = optimizers(self.learned, options.matrix_lr, options.other_lr)
+        self.optimizers = optimizers(self.learned, options)
         if options.compile:
             if model.process.variable_length:
                 name = model.method.name
@@ -277,12 +278,6 @@ def train(
     source = data if isinstance(data, Tensor) else source_of(data, None if labels is None else _listed(labels))
     rows = None if labels is None or not isinstance(data, Tensor) else torch.as_tensor(labels)
     return TrainingRun(model, source, chosen, Path(out) if out else None, objective, rows).run(callbacks)
-
-
-def learning_rate_factor(progress: float, options: TrainingOptions) -> float:
-    """The factor on the learning rates: rising over the warm-up, falling to zero over the cool-down."""
-    rise = min(1.0, (progress + 1e-3) / max(options.warmup, 1e-3))
-    return rise * min(1.0, max(0.0, 1 - progress) / max(options.cooldown, 1e-9))
 
 
 def _listed(labels: Sequence[Any] | Tensor) -> list[Any]:

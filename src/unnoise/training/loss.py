@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from unnoise import distributed
-from unnoise.denoiser import Denoiser
 from unnoise.model.model import Model
+from unnoise.network.parameterization import Parameterization
 from unnoise.objective import Objective
 from unnoise.rng import RowGenerator, uniform
 
@@ -18,18 +18,22 @@ UNLABELLED_SHARE = 0.1  # of labels kept from the network, so that it can also d
 
 
 class BatchLoss(nn.Module):
-    """Nats of each text by an objective: x [B, L], label [B] or None → [B]. learned: the network and the objective."""
+    """Nats of each text by an objective: x [B, L], label [B] or None → [B]. learned: the network and the objective.
 
-    def __init__(self, model: Model, objective: Objective):
+    dropout: share of the features that each branch of the network leaves out.
+    """
+
+    def __init__(self, model: Model, objective: Objective, dropout: float = 0.0):
         super().__init__()
-        self.model, self.objective = model, objective
+        self.model, self.objective, self.dropout = model, objective, dropout
         self.learned = nn.ModuleDict({"network": model.network, "objective": objective})
 
     def forward(self, x: Tensor, label: Tensor | None, generator: RowGenerator) -> Tensor:
         with precision(x.device):
-            return self.objective(self._conditioned(label, generator), x, generator)
+            denoiser = self._conditioned(label, generator)
+            return self.objective(denoiser.with_dropout(self.dropout, generator) if self.dropout else denoiser, x, generator)
 
-    def _conditioned(self, label: Tensor | None, generator: RowGenerator) -> Denoiser:
+    def _conditioned(self, label: Tensor | None, generator: RowGenerator) -> Parameterization:
         """The denoiser with the labels of the batch, but for a tenth of them."""
         count = len(self.model.labels)
         if label is None or not count:
