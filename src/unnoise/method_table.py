@@ -157,7 +157,7 @@ def md4(offset: float = 0.0, schedule: str = "cosine") -> Method:
         "Shi et al. 2024, arXiv:2406.04329",
         lambda vocab: Masked(vocab, Offset(known[schedule](), offset) if offset else known[schedule]()),
         MeanParameterization,
-        Elbo,
+        (lambda process: Elbo(process, network_free=True)) if offset else Elbo,
         Elbo,
         Ancestral(grid="cosine"),
         fast_objective=_fast,

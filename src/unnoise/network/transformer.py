@@ -27,11 +27,12 @@ SIZES = {  # name → what it sets; base is the papers' 12 × 768
 }
 
 
-def sized(size: str) -> dict[str, int]:
-    """The fields of a Transformer's configuration that a size sets."""
+def sized(size: str, width: int | None = None, depth: int | None = None, heads: int | None = None) -> dict[str, int]:
+    """The fields of a Transformer's configuration that a size sets, but for what is given beside it."""
     if size not in SIZES:
         raise ValueError(f"unknown size {size!r}: use one of {', '.join(SIZES)}")
-    return SIZES[size]
+    given = {"width": width, "depth": depth, "heads": heads}
+    return SIZES[size] | {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True)
