@@ -67,8 +67,9 @@ class PlanCommand(RunCommand):
         )
         name = self.recipe_name or self.method
         if self.as_json:
-            about = {"run": name, "gpus": self.gpus, "flops_per_second": flops, "memory_gib": self.memory or gib}
-            print(json.dumps(about | asdict(found), ensure_ascii=False))
+            typed = ("gpus", "utilisation", "precision", "shard", "checkpoint_activations")
+            about = {"run": name, "flops_per_second": flops, "memory_gib": self.memory or gib}
+            print(json.dumps(about | {field: vars(self)[field] for field in typed} | asdict(found), ensure_ascii=False))
             return 0
         self._show(name, found, flops, self.memory or gib)
         if recipe is not None and recipe.published:

@@ -94,7 +94,8 @@ def train_with_bar(run: "TrainingRun", show: bool = True) -> "Report":
         try:
             report = run.run([bar] if bar else [], stop)
         except NotANumber as error:
-            raise ValueError(f"{error}; {_last_checkpoint(run)} Try a smaller --matrix-lr and --other-lr.") from error
+            smaller = "--lr" if run.options.optimizer == "adamw" else "--matrix-lr and --other-lr"
+            raise ValueError(f"{error}; {_last_checkpoint(run)} Try a smaller {smaller}.") from error
     assert run.out is not None
     if can_draw():
         plot_curve(run.out, run.out / "curve.png")
