@@ -53,7 +53,7 @@ def run(line: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
 
 def test_training_leaves_a_model_a_log_and_a_picture(home: Path) -> None:
     names = {path.name for path in (home / "runs" / "mdlm").iterdir()}
-    assert {"config.json", "model.safetensors", "training.safetensors", "log.jsonl"} <= names
+    assert {"config.json", "model.safetensors", "checkpoints", "log.jsonl"} <= names
     pytest.importorskip("matplotlib")
     assert (home / "runs" / "mdlm" / "curve.png").read_bytes()[:4] == b"\x89PNG"
 
@@ -351,7 +351,7 @@ def test_control_c_saves_and_says_how_to_go_on(home: Path) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130 and "--resume" in out and "Traceback" not in err
-    assert (home / "runs" / "stopped" / "training.safetensors").exists()
+    assert list((home / "runs" / "stopped" / "checkpoints").glob("*/run.json"))
 
 
 def test_help_answers_within_a_second() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 
 from unnoise.keywords import accepted_arguments, check_settings, parse_settings
 from unnoise.network.base import check_network
@@ -51,10 +52,13 @@ def network_names() -> list[str]:
 
 def network_name(network: nn.Module) -> str:
     """The name under which a network's class is registered, or ValueError: without one a saved model could not be read."""
+    cls = type(network)
+    if issubclass(cls, FSDPModule):  # the class that torch's fully_shard has put around it
+        cls = cls.__bases__[1]
     for name, known in registered("network").items():
-        if known is type(network):
+        if known is cls:
             return name
     raise ValueError(
-        f"the network {type(network).__name__} is not registered, so a saved model could not be loaded again: "
+        f"the network {cls.__name__} is not registered, so a saved model could not be loaded again: "
         'put @unnoise.register("network", "a-name") before the class'
     )

@@ -5,13 +5,15 @@ torch.optim.Muon runs them in bfloat16, which crawls on CPUs without it; here th
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import overload
+from typing import Any, overload
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from unnoise import distributed
+from unnoise.training.parallel import local
 
 
 def orthogonal(matrix: Tensor, iterations: int = 5) -> Tensor:
@@ -55,7 +57,8 @@ class Muon(torch.optim.Optimizer):
             weights = [weight for weight in group["params"] if weight.grad is not None]
             updates = [self._direction(weight, group["momentum"]) for weight in weights]
             for weight, update in zip(weights, orthogonal_each(updates), strict=True):
-                weight.add_(update, alpha=-group["lr"] * max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5)
+                factor = max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5
+                local(weight).add_(local(update), alpha=-group["lr"] * factor)
         return loss
 
     def _direction(self, weight: nn.Parameter, most: float) -> Tensor:
@@ -71,16 +74,62 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal_each(matrices: Sequence[Tensor]) -> list[Tensor]:
-    """`orthogonal` of each, all of them known to every process: each is computed by one process and sent to the others."""
+    """`orthogonal` of each, computed by one process each and sent to the others.
+
+    A matrix that every process has whole is sent whole. One that is shared out by rows (a DTensor) is gathered at its owner,
+    and each process gets its rows back.
+    """
+    if distributed.world() == 1:
+        return [orthogonal(matrix) for matrix in matrices]
     owner = owners([matrix.shape[0] * matrix.shape[1] * min(matrix.shape) for matrix in matrices], distributed.world())
     mine = distributed.rank()
-    found = [orthogonal(matrix).contiguous() if who == mine else matrix for matrix, who in zip(matrices, owner, strict=True)]
-    if distributed.world() > 1:
-        sent = [dist.broadcast(matrix, who, async_op=True) for matrix, who in zip(found, owner, strict=True)]
-        for one in sent:
-            if one is not None:
-                one.wait()
-    return found
+    parts = [_gather_at(matrix, who) for matrix, who in zip(matrices, owner, strict=True)]
+    for _, sent in parts:
+        sent.wait()
+    found = [
+        orthogonal(torch.cat(rows)[: matrix.shape[0]] if isinstance(matrix, DTensor) else matrix).contiguous()
+        if who == mine
+        else None
+        for matrix, (rows, _), who in zip(matrices, parts, owner, strict=True)
+    ]
+    sent = [_send_back(matrix, done, who) for matrix, done, who in zip(matrices, found, owner, strict=True)]
+    for _, work in sent:
+        work.wait()
+    return [update for update, _ in sent]
+
+
+class _Done:
+    """Of what needs no sending."""
+
+    def wait(self) -> None:
+        """There is nothing to wait for."""
+
+
+def _gather_at(matrix: Tensor, owner: int) -> tuple[list[Tensor], Any]:
+    """Begin to send a shared-out matrix to its owner, who gets its rows in parts of equal size, the last filled with zeros."""
+    if not isinstance(matrix, DTensor):
+        return [], _Done()
+    rows = _padded(matrix.to_local(), -(-matrix.shape[0] // distributed.world()))
+    parts = [torch.empty_like(rows) for _ in range(distributed.world())] if distributed.rank() == owner else None
+    return parts or [], dist.gather(rows, parts, owner, async_op=True)
+
+
+def _send_back(matrix: Tensor, found: Tensor | None, owner: int) -> tuple[Tensor, Any]:
+    """Begin to send what the owner has found: whole, or to each process its rows [n, m]."""
+    if not isinstance(matrix, DTensor):
+        update = torch.empty_like(matrix) if found is None else found
+        return update, dist.broadcast(update, owner, async_op=True)
+    size = -(-matrix.shape[0] // distributed.world())
+    update = matrix.to_local().new_empty(size, matrix.shape[1])
+    parts = None
+    if found is not None:
+        parts = [_padded(found[r * size : (r + 1) * size], size) for r in range(distributed.world())]
+    return update[: len(matrix.to_local())], dist.scatter(update, parts, owner, async_op=True)
+
+
+def _padded(rows: Tensor, size: int) -> Tensor:
+    """With rows of zeros up to so many: [n, m] → [size, m]."""
+    return torch.nn.functional.pad(rows, (0, 0, 0, size - len(rows))).contiguous()
 
 
 def owners(costs: Sequence[float], processes: int) -> list[int]:
@@ -98,9 +147,11 @@ def optimizers(module: nn.Module, matrix_lr: float = 0.02, other_lr: float = 0.0
     made: list[torch.optim.Optimizer] = []
     if matrices:
         made.append(Muon(matrices.values(), matrix_lr))
-    if others:
-        fused = all(weight.device.type in ("cpu", "cuda") for weight in others.values())
-        made.append(torch.optim.Adam(others.values(), other_lr, betas=(0.9, 0.95), fused=fused))
+    for sharded in (True, False):  # Adam cannot mix them
+        rest = [weight for weight in others.values() if isinstance(weight, DTensor) is sharded]
+        if rest:
+            fused = all(weight.device.type in ("cpu", "cuda") for weight in rest)
+            made.append(torch.optim.Adam(rest, other_lr, betas=(0.9, 0.95), fused=fused))
     return made
 
 

@@ -1,8 +1,10 @@
 """From the description of a run to the run itself: the data, the model, and what was there before."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
+from unnoise import distributed
 from unnoise.checkpoint.ours import CONFIG, read_config
 from unnoise.data.corpus import corpus
 from unnoise.files import check_folder
@@ -46,8 +48,8 @@ def prepare_run(options: RunOptions, out: Path, resume: bool = False, device: st
             network=options.network,
         )
     run = TrainingRun(model.to(device), source, options, out)
-    if resume:
-        run.resume()
+    if resume and run.resume() and run.damaged and distributed.rank() == 0:
+        print(f"{run.damaged}: going on from the one before, step {run.done}", file=sys.stderr)
     return run
 
 
