@@ -4,18 +4,20 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
 from unnoise.cli.base import Device, Json, device_named
-from unnoise.cli.workers import run_in_processes
+from unnoise.cli.workers import chosen_workers, run_in_processes
 from unnoise.training.options import RunOptions
 
 if TYPE_CHECKING:
+    from unnoise.training.callback import Callback
     from unnoise.training.loop import Report, TrainingRun
 
 ENOUGH = "this run has its {} steps already: give more --steps (or --minutes) to train on"
@@ -31,7 +33,9 @@ class TrainCommand(RunOptions):
     method: Annotated[Positional[str], arg(metavar="METHOD", help="A name from `unnoise ls`.")]
     out: Annotated[Path | None, arg(help="Folder to write; default: runs/METHOD-DATA.")] = None
     resume: Annotated[bool, arg(help="Go on from the run in --out, with its options; more steps may be given.")] = False
-    workers: Annotated[int, arg(help="Processes that share each batch, one thread each; or start it with torchrun.")] = 1
+    batch: Annotated[int, arg(aliases=("--global-batch",), help="Texts to an update, over all processes.")] = 8
+    workers: Annotated[int | Literal["auto"], arg(help="Processes that share each batch; or start it with torchrun.")] = 1
+    track: Annotated[Literal["tensorboard", "wandb", "trackio"] | None, arg(help="Also log to an experiment tracker.")] = None
     device: Device = "auto"
     as_json: Json = False
 
@@ -54,10 +58,9 @@ class TrainCommand(RunOptions):
 
     def run(self) -> int:
         """Train, and say what came of it; returns the exit code."""
-        if self.workers < 1:
-            raise ValueError(f"--workers must be ≥ 1, found {self.workers}")
-        if self.workers > 1 and "RANK" not in os.environ:  # which each of several processes has
-            return run_in_processes(self.workers, self.run)
+        workers = chosen_workers(self.workers, self.batch, quiet=self.as_json)
+        if workers > 1 and "RANK" not in os.environ:  # which each of several processes has
+            return run_in_processes(workers, self.run)
         import torch
 
         from unnoise import distributed
@@ -68,11 +71,13 @@ class TrainCommand(RunOptions):
 
     def _train(self, device: str, speaks: bool) -> int:
         from unnoise.training.prepare import prepare_run
+        from unnoise.training.track import Tracker
 
         run = prepare_run(self.options(), self.folder, self.resume, device)
         if run.done and speaks and not self.as_json:
             print(f"going on from step {run.done}" if run.progress < 1 else ENOUGH.format(run.done), file=sys.stderr)
-        report = train_with_bar(run, show=speaks and not self.as_json)
+        trackers = [Tracker(self.track, self.folder, asdict(self.options()))] if self.track and speaks else []
+        report = train_with_bar(run, show=speaks and not self.as_json, callbacks=trackers)
         if not speaks:
             return 0 if report.finished else 130
         if self.as_json:
@@ -82,7 +87,7 @@ class TrainCommand(RunOptions):
         return 0 if report.finished else 130
 
 
-def train_with_bar(run: "TrainingRun", show: bool = True) -> "Report":
+def train_with_bar(run: "TrainingRun", show: bool = True, callbacks: "Sequence[Callback]" = ()) -> "Report":
     """Run it, with a progress bar if that is to be shown, and draw its curve; Ctrl-C saves."""
     from unnoise.cli.interrupt import StopRequest
     from unnoise.display.plot import can_draw, plot_curve
@@ -91,7 +96,7 @@ def train_with_bar(run: "TrainingRun", show: bool = True) -> "Report":
 
     with StopRequest() as stop, ProgressBar(run.model.codec.unit) if show else nullcontext() as bar:
         try:
-            report = run.run([bar] if bar else [], stop)
+            report = run.run([*([bar] if bar else []), *callbacks], stop)
         except NotANumber as error:
             raise ValueError(f"{error}; {_last_checkpoint(run)} Try a smaller --matrix-lr and --other-lr.") from error
     assert run.out is not None

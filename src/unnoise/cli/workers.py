@@ -5,6 +5,19 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from typing import Literal
+
+
+def chosen_workers(asked: int | Literal["auto"], most: int, quiet: bool) -> int:
+    """How many processes to start; `auto` is one for each core, where there are several, and at most `most`."""
+    if asked == "auto":
+        count = max(1, min(cores(), most))
+        if not quiet and "RANK" not in os.environ:
+            print(f"{count} processes × {max(1, cores() // count)} threads on {cores()} cores", file=sys.stderr)
+        return count
+    if asked < 1:
+        raise ValueError(f"--workers must be ≥ 1 or auto, found {asked}")
+    return asked
 
 
 def run_in_processes(count: int, act: Callable[[], int]) -> int:
@@ -19,7 +32,10 @@ def run_in_processes(count: int, act: Callable[[], int]) -> int:
         spawn(_worker, (act,), count)
         return 0
     except ProcessExitedException as ended:
-        return ended.exit_code
+        if ended.exit_code >= 0:
+            return ended.exit_code
+        print(f"unnoise: a process was killed (signal {-ended.exit_code}), so all have ended", file=sys.stderr)
+        return 128 - ended.exit_code
     finally:
         signal.signal(signal.SIGINT, before)
         os.environ.clear()

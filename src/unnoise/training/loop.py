@@ -243,22 +243,22 @@ class TrainingRun:
     def run(self, callbacks: Sequence[Callback] = (), stop: Callable[[], bool] = lambda: False) -> Report:
         """Train to the end, or until stop() says so; saves at the end in either case. Nobody else may write into `out`."""
         with locked(self.out) if self.out is not None and distributed.rank() == 0 else contextlib.nullcontext():
-            return self._run(callbacks, stop)
+            if distributed.rank() == 0:
+                self.callbacks += callbacks
+                if self.options.profile and self.out is not None:
+                    self.callbacks.append(Profiler(self.out, self.options.profile))
+            try:
+                return self._run(stop)
+            finally:
+                for callback in self.callbacks:
+                    callback.on_end()
 
-    def _run(self, callbacks: Sequence[Callback], stop: Callable[[], bool]) -> Report:
-        if distributed.rank() == 0:
-            self.callbacks += callbacks
-            if self.options.profile and self.out is not None:
-                self.callbacks.append(Profiler(self.out, self.options.profile))
+    def _run(self, stop: Callable[[], bool]) -> Report:
         if not self.curve:  # a fresh run
             if self.out is not None and distributed.rank() == 0:
                 (self.out / LOG).unlink(missing_ok=True)
             self._evaluate_now()
-        try:
-            self._steps(stop)
-        finally:
-            for callback in self.callbacks:
-                callback.on_end()
+        self._steps(stop)
         finished = self.progress >= 1
         if finished and self.curve[-1][0] != self.done:
             self._evaluate_now()
