@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -72,7 +73,13 @@ def alone() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("world", "options"), [(2, {}), (3, {"device_batch": 2}), (2, {"shard": True}), (4, {"shard": True, "accumulate": 2})]
+    ("world", "options"),
+    [
+        (2, {"keep": 1}),
+        (3, {"device_batch": 2}),
+        (2, {"shard": True, "checkpoint_activations": True}),
+        (4, {"shard": True, "accumulate": 2}),
+    ],
 )
 def test_any_number_of_processes_trains_alike(
     alone: dict[str, Any], world: int, options: dict[str, Any], tmp_path: Path
@@ -88,6 +95,14 @@ def test_any_number_of_processes_trains_alike(
             assert found["bytes"] <= 1.2 / world * wanted["bytes"], method
         else:
             assert found["bytes"] == wanted["bytes"]
+
+
+KILLS = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "kills.py"))
+
+
+def test_killed_processes_are_resumed_by_another_number_of_them(tmp_path: Path) -> None:
+    """One process of two, then the group; resumed with and without shards: the losses are those of a run undisturbed."""
+    assert "as undisturbed" in KILLS["kills"](tmp_path, count=2, steps=40)[-1]
 
 
 def test_a_batch_in_parts_is_the_same_batch() -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from unnoise.method_table import methods
 from unnoise.training.average import WeightAverage
 from unnoise.training.loop import NotANumber, TrainingRun, learning_rate_factor
 from unnoise.training.options import TrainingOptions
+from unnoise.training.track import Tracker
 
 TEXT = "the cat sat on the mat and the dog sat on the log while the rat ran round the hat " * 120
 TOKENS = torch.from_numpy(Text8().encode(TEXT))
@@ -113,6 +115,40 @@ def test_the_learning_rate_rises_and_falls() -> None:
     assert rates[75] == pytest.approx(0.5)
 
 
+def test_how_it_is_computed_changes_no_result() -> None:
+    """Parts, recomputed activations and deterministic kernels: the same to rounding; bfloat16 nearly."""
+    plain = losses_of()
+    for options in ({"accumulate": 3}, {"device_batch": 1}, {"checkpoint_activations": True}, {"deterministic": True}):
+        assert losses_of(**options) == pytest.approx(plain, rel=1e-5), options
+    torch.use_deterministic_algorithms(False)
+    low = losses_of(precision="bfloat16")
+    assert low != plain and low == pytest.approx(plain, rel=0.02)
+
+
+def losses_of(**options: Any) -> list[float]:
+    run = TrainingRun(nano(), TOKENS, TrainingOptions(steps=6, batch=4, **options))
+    return [run.step() for _ in range(6)]
+
+
+def test_a_profile_and_a_tracker(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    tracker = Tracker("tensorboard", tmp_path, {"steps": 8})
+    unnoise.train(nano(), TOKENS, steps=8, batch=4, out=tmp_path, eval_windows=4, profile=2, callbacks=[tracker])
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    logged = [line["grad_norm"] for line in log if "grad_norm" in line]
+    assert [event.value for event in events.Scalars("grad_norm")] == pytest.approx(logged) and len(logged) == 8
+    assert len(events.Scalars("valid_bits_per_char")) == 2
+    assert "aten::mm" in (tmp_path / "profile.txt").read_text()
+    assert json.loads((tmp_path / "profile.json").read_text())["traceEvents"]
+    with pytest.raises(ValueError, match="no tracker 'paper'"):
+        Tracker("paper", tmp_path, {})
+    with pytest.raises(ValueError, match="--track wandb needs the package wandb"):
+        Tracker("wandb", tmp_path, {})
+
+
 def test_the_log_and_the_notes(tmp_path: Path) -> None:
     unnoise.train(nano(), TOKENS, steps=6, batch=4, out=tmp_path, eval_every=3, eval_windows=4)
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
@@ -164,6 +200,9 @@ def test_mistakes() -> None:
         ({"steps": 1, "batch": 0}, "batch must be ≥ 1"),
         ({"steps": 1, "ema": 1.0}, r"ema must lie in \[0, 1\)"),
         ({"steps": 1, "save_every": 0}, "save_every must be ≥ 1"),
+        ({"steps": 1, "keep": 0}, "keep must be ≥ 1"),
+        ({"steps": 1, "device_batch": 2, "accumulate": 2}, "either device_batch or accumulate"),
+        ({"steps": 1, "precision": "float8"}, "precision must be auto, float32 or bfloat16"),
     ):
         with pytest.raises(ValueError, match=words):
             TrainingOptions(**options)
