@@ -15,20 +15,42 @@ from torch.distributed.tensor import DTensor
 from unnoise import distributed
 from unnoise.training.parallel import local
 
+COEFFICIENTS = 3.4445, -4.7750, 2.0315  # a, b, c
+
 
 def orthogonal(matrix: Tensor, iterations: int = 5) -> Tensor:
     """About U·Vᵀ of matrix = U·S·Vᵀ (singular values between 0.7 and 1.2): [n, m] → [n, m].
 
-    X ← aX + (bA + cA²)X with A = XXᵀ, from X = matrix/‖matrix‖.
+    X ← (aI + bA + cA²)·X with A = XXᵀ, from X = matrix/‖matrix‖. Where the matrix is at least twice as long as wide, what is
+    iterated is not X but its factor P, X = P·X_0: every factor is a polynomial of the first A, so they commute, and
+    A ← (aI + bA + cA²)·A·(aI + bA + cA²) needs only products of the smaller size.
     """
     x = matrix / (matrix.norm() + 1e-7)
     tall = x.shape[0] > x.shape[1]
     if tall:
         x = x.T
+    x = _by_factor(x, iterations) if x.shape[1] >= 2 * x.shape[0] else _by_products(x, iterations)
+    return x.T if tall else x
+
+
+def _by_products(x: Tensor, iterations: int) -> Tensor:
+    a, b, c = COEFFICIENTS
     for _ in range(iterations):
         gram = x @ x.T
-        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
-    return x.T if tall else x
+        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x
+
+
+def _by_factor(x: Tensor, iterations: int) -> Tensor:
+    a, b, c = COEFFICIENTS
+    gram, product = x @ x.T, None
+    for i in range(iterations):
+        factor = torch.addmm(gram, gram, gram, beta=b, alpha=c)
+        factor.diagonal().add_(a)
+        product = factor if product is None else factor @ product
+        if i < iterations - 1:
+            gram = factor @ (gram @ factor)
+    return x if product is None else product @ x
 
 
 class Muon(torch.optim.Optimizer):
