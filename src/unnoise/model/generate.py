@@ -60,6 +60,7 @@ def frames(
         seed=options.seed,
         first_row=rows.start,
         time_free=model.method.time_free,
+        independent_rows=True,
         track_confidence=track_confidence,
     )
 
