@@ -6,14 +6,16 @@ things in the same order.
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+T = TypeVar("T")
 _together = ContextVar("together", default=False)  # inside of `process_group`
 
 
@@ -76,3 +78,26 @@ def gathered(rows: Tensor) -> Tensor:
     parts: list[Tensor | None] = [None] * world()
     dist.all_gather_object(parts, rows.cpu())
     return torch.cat([part for part in parts if part is not None]).to(rows.device)
+
+
+def each(count: int, act: Callable[[int], T]) -> list[T]:
+    """act(0) … act(count − 1), shared out over the processes: all results, in order, in each of them.
+
+    What must be the same whatever the number of processes has to be so for each number by itself. A ValueError of one process
+    is raised in all.
+    """
+    if world() == 1:
+        return [act(i) for i in range(count)]
+    mine: list[T] | ValueError
+    try:
+        mine = [act(i) for i in share(count).tolist()]
+    except ValueError as error:
+        mine = error
+    parts: list[list[T] | ValueError | None] = [None] * world()
+    dist.all_gather_object(parts, mine)
+    found = []
+    for part in parts:
+        if isinstance(part, ValueError):
+            raise part
+        found += part or []
+    return found

@@ -77,6 +77,10 @@ class Sampler(ABC):
         """This sampler with at most so many network calls a text; one without a grid of times takes what it needs."""
         return self
 
+    def tokens_read(self, length: int) -> int:
+        """How many tokens of a text of this length one network call reads."""
+        return length
+
     def serves(self, process: StateSpace, prediction: type[Prediction] = MeanPrediction) -> bool:
         """Whether this sampler works with the process and with denoisers that return such predictions."""
         wanted = MeanPrediction if self.mean_only else TokenPrediction
