@@ -83,21 +83,20 @@ def gathered(rows: Tensor) -> Tensor:
 def each(count: int, act: Callable[[int], T]) -> list[T]:
     """act(0) … act(count − 1), shared out over the processes: all results, in order, in each of them.
 
-    What must be the same whatever the number of processes has to be so for each number by itself. A ValueError of one process
-    is raised in all.
+    An error in one process is raised in all, so that none waits for another.
     """
     if world() == 1:
         return [act(i) for i in range(count)]
-    mine: list[T] | ValueError
+    mine: list[T] | Exception
     try:
         mine = [act(i) for i in share(count).tolist()]
-    except ValueError as error:
+    except Exception as error:
         mine = error
-    parts: list[list[T] | ValueError | None] = [None] * world()
+    parts: list[list[T] | Exception | None] = [None] * world()
     dist.all_gather_object(parts, mine)
     found = []
     for part in parts:
-        if isinstance(part, ValueError):
+        if isinstance(part, Exception):
             raise part
         found += part or []
     return found

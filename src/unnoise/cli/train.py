@@ -1,7 +1,6 @@
 """`unnoise train`."""
 
 import json
-import os
 import shlex
 import sys
 from contextlib import nullcontext
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.cli.base import Device, Json, device_named
-from unnoise.cli.workers import run_in_processes
+from unnoise.cli.base import Device, Json
+from unnoise.cli.workers import Workers, run_together
 from unnoise.training.options import RunOptions
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class TrainCommand(RunOptions):
     method: Annotated[Positional[str], arg(metavar="METHOD", help="A name from `unnoise ls`.")]
     out: Annotated[Path | None, arg(help="Folder to write; default: runs/METHOD-DATA.")] = None
     resume: Annotated[bool, arg(help="Go on from the run in --out, with its options; more steps may be given.")] = False
-    workers: Annotated[int, arg(help="Processes that share each batch, one thread each; or start it with torchrun.")] = 1
+    workers: Workers = 1
     device: Device = "auto"
     as_json: Json = False
 
@@ -54,27 +53,20 @@ class TrainCommand(RunOptions):
 
     def run(self) -> int:
         """Train, and say what came of it; returns the exit code."""
-        if self.workers < 1:
-            raise ValueError(f"--workers must be ≥ 1, found {self.workers}")
-        if self.workers > 1 and "RANK" not in os.environ:  # which each of several processes has
-            return run_in_processes(self.workers, self.run)
-        import torch
+        return run_together(self.workers, self.device, self._train, self._show)
 
+    def _train(self, device: str) -> "tuple[TrainingRun, Report]":
         from unnoise import distributed
-
-        device = device_named(self.device)
-        with distributed.process_group(torch.device(device)):
-            return self._train(device, speaks=distributed.rank() == 0)
-
-    def _train(self, device: str, speaks: bool) -> int:
         from unnoise.training.prepare import prepare_run
 
         run = prepare_run(self.options(), self.folder, self.resume, device)
-        if run.done and speaks and not self.as_json:
+        speaks = distributed.rank() == 0 and not self.as_json
+        if run.done and speaks:
             print(f"going on from step {run.done}" if run.progress < 1 else ENOUGH.format(run.done), file=sys.stderr)
-        report = train_with_bar(run, show=speaks and not self.as_json)
-        if not speaks:
-            return 0 if report.finished else 130
+        return run, train_with_bar(run, show=speaks)
+
+    def _show(self, found: "tuple[TrainingRun, Report]") -> int:
+        run, report = found
         if self.as_json:
             print(json.dumps({"out": str(run.out)} | {k: v for k, v in asdict(report).items() if k != "curve"}))
         else:
