@@ -80,6 +80,28 @@ def gathered(rows: Tensor) -> Tensor:
     return torch.cat([part for part in parts if part is not None]).to(rows.device)
 
 
+def each(count: int, act: Callable[[int], T]) -> list[T]:
+    """act(0) … act(count − 1), shared out over the processes: all results, in order, in each of them.
+
+    An error in one process is raised in all, so that none waits for another.
+    """
+    if world() == 1:
+        return [act(i) for i in range(count)]
+    mine: list[T] | Exception
+    try:
+        mine = [act(i) for i in share(count).tolist()]
+    except Exception as error:
+        mine = error
+    parts: list[list[T] | Exception | None] = [None] * world()
+    dist.all_gather_object(parts, mine)
+    found = []
+    for part in parts:
+        if isinstance(part, Exception):
+            raise part
+        found += part or []
+    return found
+
+
 def barrier() -> None:
     """Wait until all processes are here."""
     if world() > 1:
@@ -87,20 +109,8 @@ def barrier() -> None:
 
 
 def from_first(act: Callable[[], T]) -> T:
-    """What process 0 finds, told to all; its ValueError is raised by all."""
-    if world() == 1:
-        return act()
-    told: list[tuple[T | None, str | None]] = [(None, None)]
-    if rank() == 0:
-        try:
-            told = [(act(), None)]
-        except ValueError as error:
-            told = [(None, str(error))]
-    dist.broadcast_object_list(told, 0)
-    found, mistake = told[0]
-    if mistake is not None:
-        raise ValueError(mistake)
-    return found  # pyright: ignore[reportReturnType]
+    """What process 0 finds, told to all; its error is raised by all."""
+    return each(1, lambda _: act())[0]
 
 
 def new_group() -> dist.ProcessGroup | None:

@@ -46,14 +46,15 @@ class RowGenerator:
                 f"a generator for {len(self.rows)} rows cannot fill the shape {list(shape)}: "
                 "to draw at some positions of a batch, give them as `where`"
             )
-        places = torch.arange(math.prod(shape[1:]), device=self.rows.device)
         call = _mix(self._key + GOLDEN * self._calls)
-        values = _unit(_mix(call[:, None] + GOLDEN * places)).view(shape)
         if where is None:
             self._calls = self._calls + 1
-            return values
-        self._calls = self._calls + where.view(len(where), -1).any(1)
-        return values[where]
+            places = torch.arange(math.prod(shape[1:]), device=self.rows.device)
+            return _unit(_mix(call[:, None] + GOLDEN * places)).view(shape)
+        needed = where.flatten(1) if where.dim() > 1 else where[:, None]
+        self._calls = self._calls + needed.any(1)
+        row, place = needed.nonzero(as_tuple=True)
+        return _unit(_mix(call[row] + GOLDEN * place))
 
     def shared(self, count: int) -> Tensor:
         """Numbers that are the same whichever rows these are: [count] float64."""
@@ -104,12 +105,16 @@ def draw(probs: Tensor, generator: Generator = None, where: Tensor | None = None
     y = min{ y : Σ_{k≤y} p_k > u·Σ_k p_k }, u uniform on [0, 1), everything in float64. where: [B, L] bool, the n positions of
     a batch that probs [n, S] are about.
     """
+    return inverse_cdf(probs, uniform(probs.shape[:-1] if where is None else where.shape, probs.device, generator, where))
+
+
+def inverse_cdf(probs: Tensor, u: Tensor) -> Tensor:
+    """min{ y : Σ_{k≤y} p_k > u·Σ_k p_k }, in float64: weights [..., S], u [...] on [0, 1) → [...] long."""
     cumulative = probs.double().cumsum(-1)
     total = cumulative[..., -1:].contiguous()
     if not bool((torch.isfinite(total) & (total > 0)).all()):
         raise ValueError("cannot draw from a prediction with NaN, infinite or no probability at all")
-    u = uniform(probs.shape[:-1] if where is None else where.shape, probs.device, generator, where)[..., None]
-    index = torch.searchsorted(cumulative, u * total, right=True)
+    index = torch.searchsorted(cumulative, u[..., None] * total, right=True)
     # u·total may round up to total: take the last index with positive weight, not one with none
     last = torch.searchsorted(cumulative, total)
     return torch.minimum(index, last)[..., 0]
@@ -127,16 +132,16 @@ def poisson(mean: Tensor, generator: Generator = None) -> Tensor:
 
 def _mix(z: Tensor) -> Tensor:
     """SplitMix64's finaliser (Steele, Lea and Flood 2014): a bijection of 64 bits in which each bit depends on all."""
-    z = (z ^ _shift(z, 30)) * (0xBF58476D1CE4E5B9 - 2**64)
-    z = (z ^ _shift(z, 27)) * (0x94D049BB133111EB - 2**64)
-    return z ^ _shift(z, 31)
+    z = (z ^ _shift(z, 30)).mul_(0xBF58476D1CE4E5B9 - 2**64)
+    z = z.bitwise_xor_(_shift(z, 27)).mul_(0x94D049BB133111EB - 2**64)
+    return z.bitwise_xor_(_shift(z, 31))
 
 
 def _shift(z: Tensor, bits: int) -> Tensor:
     """z >> bits of unsigned numbers, which torch keeps as signed ones."""
-    return (z >> bits) & ((1 << (64 - bits)) - 1)
+    return (z >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
 def _unit(z: Tensor) -> Tensor:
     """The upper 53 bits as a number on [0, 1)."""
-    return _shift(z, 11).double() * RESOLUTION
+    return _shift(z, 11).double().mul_(RESOLUTION)

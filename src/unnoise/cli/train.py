@@ -1,7 +1,6 @@
 """`unnoise train`."""
 
 import json
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from unnoise.cli.base import Device, Json, device_named
-from unnoise.cli.workers import chosen_workers, run_in_processes
+from unnoise.cli.base import Device, Json
+from unnoise.cli.workers import Workers, chosen_workers, run_together
 from unnoise.training.options import RunOptions
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ class TrainCommand(RunOptions):
     out: Annotated[Path | None, arg(help="Folder to write; default: runs/METHOD-DATA.")] = None
     resume: Annotated[bool, arg(help="Go on from the run in --out, with its options; more steps may be given.")] = False
     batch: Annotated[int, arg(aliases=("--global-batch",), help="Texts to an update, over all processes.")] = 8
-    workers: Annotated[int | Literal["auto"], arg(help="Processes that share each batch; or start it with torchrun.")] = 1
+    workers: Workers = 1
     track: Annotated[Literal["tensorboard", "wandb", "trackio"] | None, arg(help="Also log to an experiment tracker.")] = None
     device: Device = "auto"
     as_json: Json = False
@@ -58,28 +57,24 @@ class TrainCommand(RunOptions):
 
     def run(self) -> int:
         """Train, and say what came of it; returns the exit code."""
-        workers = chosen_workers(self.workers, self.batch, quiet=self.as_json)
-        if workers > 1 and "RANK" not in os.environ:  # which each of several processes has
-            return run_in_processes(workers, self.run)
-        import torch
+        workers = chosen_workers(self.workers, self.batch, self.as_json)
+        return run_together(workers, self.device, self._train, self._show)
 
+    def _train(self, device: str) -> "tuple[TrainingRun, Report]":
         from unnoise import distributed
-
-        device = device_named(self.device)
-        with distributed.process_group(torch.device(device)):
-            return self._train(device, speaks=distributed.rank() == 0)
-
-    def _train(self, device: str, speaks: bool) -> int:
         from unnoise.training.prepare import prepare_run
         from unnoise.training.track import Tracker
 
         run = prepare_run(self.options(), self.folder, self.resume, device)
-        if run.done and speaks and not self.as_json:
+        speaks = distributed.rank() == 0 and not self.as_json
+        if run.done and speaks:
             print(f"going on from step {run.done}" if run.progress < 1 else ENOUGH.format(run.done), file=sys.stderr)
-        trackers = [Tracker(self.track, self.folder, asdict(self.options()))] if self.track and speaks else []
-        report = train_with_bar(run, show=speaks and not self.as_json, callbacks=trackers)
-        if not speaks:
-            return 0 if report.finished else 130
+        tracked = self.track is not None and distributed.rank() == 0
+        trackers = [Tracker(str(self.track), self.folder, asdict(self.options()))] if tracked else []
+        return run, train_with_bar(run, show=speaks, callbacks=trackers)
+
+    def _show(self, found: "tuple[TrainingRun, Report]") -> int:
+        run, report = found
         if self.as_json:
             print(json.dumps({"out": str(run.out)} | {k: v for k, v in asdict(report).items() if k != "curve"}))
         else:
