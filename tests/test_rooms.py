@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "unnoise"
 ROOMS = (
     *("files", "keywords", "registry", "rng", "distributed", "schedule"),
     *("prediction", "process", "denoiser", "network", "objective", "sampler", "families", "method_table", "sampler_table"),
-    *("data", "checkpoint", "spelling", "model", "training", "evaluation", "display", "studio", "cli", "__main__"),
+    *("data", "checkpoint", "spelling", "model", "training", "recipes", "evaluation", "display", "studio", "cli", "__main__"),
 )
 MATHEMATICS = ("schedule", "prediction", "process", "denoiser", "objective", "sampler", "families", "rng")
 

@@ -61,6 +61,7 @@ from unnoise.process import (
     StateSpace as StateSpace,
     Uniform as Uniform,
 )
+from unnoise.recipes import Recipe as Recipe, recipe as recipe
 from unnoise.registry import register as register
 from unnoise.sampler import (
     Ancestral as Ancestral,
@@ -92,6 +93,6 @@ from unnoise.schedule import (
 )
 from unnoise.training.callback import Callback as Callback
 from unnoise.training.loop import Report as Report, train as train
-from unnoise.training.options import TrainingOptions as TrainingOptions
+from unnoise.training.options import RunOptions as RunOptions, TrainingOptions as TrainingOptions
 
 __version__: str

@@ -1,4 +1,4 @@
-"""Parts by name: networks, codecs, samplers and methods, ours and other people's.
+"""Parts by name: networks, codecs, samplers, methods and recipes, ours and other people's.
 
     @unnoise.register("network", "gru")
     class Gru(torch.nn.Module): ...
@@ -20,10 +20,11 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal, TypeVar
 
-Kind = Literal["network", "codec", "sampler", "method"]
-KINDS: tuple[Kind, ...] = ("network", "codec", "sampler", "method")
+Kind = Literal["network", "codec", "sampler", "method", "recipe"]
+KINDS: tuple[Kind, ...] = ("network", "codec", "sampler", "method", "recipe")
 GROUP, VARIABLE = "unnoise.plugins", "UNNOISE_PLUGINS"
 
 Part = TypeVar("Part")
@@ -37,6 +38,7 @@ def register(kind: Kind, name: str) -> Callable[[Part], Part]:
 
     network: a torch.nn.Module class (see `unnoise.Network`). codec: a class derived from `unnoise.Codec`. sampler: a frozen
     dataclass derived from `unnoise.Sampler`. method: a `unnoise.Method`, or a function without arguments that returns one.
+    recipe: a `unnoise.Recipe`.
     """
     if kind not in KINDS:
         raise ValueError(f"unknown kind of part {kind!r}: use one of {', '.join(KINDS)}")
@@ -109,15 +111,25 @@ def _where(error: Exception) -> str:
     return f"{type(error).__name__}: {error}{place}"
 
 
-def import_plugin(name: str) -> None:
+def load_file(path: Path) -> ModuleType:
+    """Somebody's Python file as a module, or ValueError."""
+    if not path.is_file():
+        raise ValueError(f"there is no file {path}")
+    try:
+        return import_plugin(str(path))
+    except Exception as error:
+        raise ValueError(f"{path} cannot be imported: {_where(error)}") from error
+
+
+def import_plugin(name: str) -> ModuleType:
     """Import a module by its name, or by the path of its file."""
     path = Path(name)
     if path.suffix != ".py":
-        importlib.import_module(name)
-        return
+        return importlib.import_module(name)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise ValueError(f"there is no file {path}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
+    return module

@@ -49,18 +49,28 @@ class RowGenerator:
         call = _mix(self._key + GOLDEN * self._calls)
         if where is None:
             self._calls = self._calls + 1
-            places = torch.arange(math.prod(shape[1:]), device=self.rows.device)
-            return _unit(_mix(call[:, None] + GOLDEN * places)).view(shape)
+            return _unit(bits(call, math.prod(shape[1:]))).view(shape)
         needed = where.flatten(1) if where.dim() > 1 else where[:, None]
         self._calls = self._calls + needed.any(1)
         row, place = needed.nonzero(as_tuple=True)
         return _unit(_mix(call[row] + GOLDEN * place))
+
+    def keys(self) -> Tensor:
+        """A number for each row from which others follow (`bits`), for draws that must be repeatable: [B] long."""
+        call = _mix(self._key + GOLDEN * self._calls)
+        self._calls = self._calls + 1
+        return call
 
     def shared(self, count: int) -> Tensor:
         """Numbers that are the same whichever rows these are: [count] float64."""
         self._common_calls = self._common_calls + 1
         places = torch.arange(1, count + 1, device=self.rows.device)
         return _unit(_mix(_mix(self._common + GOLDEN * self._common_calls) + GOLDEN * places))
+
+
+def bits(keys: Tensor, count: int) -> Tensor:
+    """For each key its first `count` numbers of 64 random bits: [B] long → [B, count] long."""
+    return _mix(keys[:, None] + GOLDEN * torch.arange(count, device=keys.device))
 
 
 def seed_of(*numbers: int) -> int:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,18 +84,22 @@ class InfoCommand:
 
 @dataclass
 class LsCommand:
-    """List methods and models.
+    """List methods, samplers, recipes and models.
 
     Example: unnoise ls
     """
 
+    recipes: Annotated[bool, arg(help="Only the published runs for `unnoise train --recipe`.")] = False
     as_json: Json = False
 
     def run(self) -> int:
         """Print the table of methods, then the models at hand."""
+        if self.recipes:
+            return self._recipes()
         from unnoise.data import codec_names
         from unnoise.method_table import method, method_options, methods
         from unnoise.network.table import network_names
+        from unnoise.recipes import recipes
         from unnoise.sampler_table import named_sampler, sampler_names
 
         networks = network_names()
@@ -106,6 +110,7 @@ class LsCommand:
                 "methods": methods(),
                 "samplers": {name: self._sampler(sampler) for name, sampler in samplers.items()},
                 "networks": networks,
+                "recipes": list(recipes()),
                 "codecs": codec_names(),
                 "models": models,
             }
@@ -124,9 +129,25 @@ class LsCommand:
                 print(f"  {'':20s}   {field['name']}={field['default']}{choices}: {field['help']}")
         print("networks\n  " + ", ".join(networks))
         print("codecs\n  " + ", ".join(codec_names()))
+        print("recipes (unnoise ls --recipes has more of them)\n  " + ", ".join(recipes()))
         print("models")
         for path, name in models.items():
             print(f"  {printable(path):20s} {name}")
+        return 0
+
+    def _recipes(self) -> int:
+        """A line for each recipe, or with --json all that is known of it but its options."""
+        from unnoise.recipes import recipes
+
+        if self.as_json:
+            known = {
+                name: {field: value for field, value in asdict(recipe).items() if field != "options"}
+                for name, recipe in recipes().items()
+            }
+            print(json.dumps({"recipes": known}, ensure_ascii=False))
+            return 0
+        for name, recipe in recipes().items():
+            print(f"{name:20s} {printable(recipe.title)}{f': {printable(recipe.published)}' if recipe.published else ''}")
         return 0
 
     def _sampler(self, sampler: "Sampler") -> dict[str, Any]:

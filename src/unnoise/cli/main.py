@@ -22,7 +22,9 @@ from unnoise.cli.demo import DemoCommand
 from unnoise.cli.images import InpaintCommand
 from unnoise.cli.info import InfoCommand, LsCommand
 from unnoise.cli.measure import EvalCommand, ScoreCommand
+from unnoise.cli.plan import PlanCommand
 from unnoise.cli.plot import PlotCommand
+from unnoise.cli.run_command import RunCommand, kept_defaults
 from unnoise.cli.studio import StudioCommand
 from unnoise.cli.train import TrainCommand
 from unnoise.cli.write import CompleteCommand, GenerateCommand, InfillCommand
@@ -37,6 +39,7 @@ COMMANDS: dict[str, type[Any]] = {
     "score": ScoreCommand,
     "eval": EvalCommand,
     "compare": CompareCommand,
+    "plan": PlanCommand,
     "info": InfoCommand,
     "ls": LsCommand,
     "plot": PlotCommand,
@@ -50,30 +53,33 @@ CONFIG = (OmitSubcommandPrefixes, FlagCreatePairsOff)
 def parse(arguments: list[str]) -> Any:
     """The command that was typed, or ValueError with what cannot be read of it.
 
-    A run that is resumed has the options that it was begun with, wherever none is typed.
+    A run has the options of its recipe, and one that is resumed those that it was begun with, wherever none is typed.
     """
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
             command = tyro.cli(_union(), prog="unnoise", description=ABOUT, args=arguments, config=CONFIG)
-            if isinstance(command, TrainCommand) and (saved := command.saved_options()):
-                return _with_defaults(command, saved, arguments[1:])
-            return command
+            return _with_defaults(command, arguments) if isinstance(command, RunCommand) else command
     except SystemExit as stop:
         if not stop.code:  # --help
             raise
         raise ValueError(_sentence(said.getvalue(), arguments)) from None
 
 
-def _with_defaults(command: TrainCommand, saved: dict[str, Any], arguments: list[str]) -> TrainCommand:
-    """The same command, read with the options of the run that it goes on with as defaults."""
-    if any(word.split("=")[0] in ("--steps", "--minutes") for word in arguments):  # either takes the place of both
-        saved = {name: value for name, value in saved.items() if name not in ("steps", "minutes")}
-    flags = {name for name, value in vars(command).items() if isinstance(value, bool)}  # off by default: typed, they turn on
-    values = {name: value for name, value in saved.items() if name != "method" and name not in flags}
-    default = replace(command, **values, **dict.fromkeys(flags, False))
-    again = tyro.cli(TrainCommand, prog="unnoise train", args=arguments, default=default, config=CONFIG)
-    return replace(again, **{name: vars(again)[name] or saved.get(name, False) for name in flags})
+def _with_defaults(command: RunCommand, arguments: list[str]) -> RunCommand:
+    """The same command, read with the options of its recipe, or of the run that it goes on with, as defaults."""
+    name, *typed = arguments
+    known = kept_defaults(command.defaults(), typed)
+    method = command.method if command.method and command.recipe is None else known.get("method", "")
+    if not method:
+        raise ValueError(f"missing from unnoise {name}: METHOD, a name from unnoise ls, or --recipe")
+    if not known:
+        return command
+    flags = {field for field, value in vars(command).items() if isinstance(value, bool)}  # off by default: typed, they turn on
+    values = {field: value for field, value in known.items() if field not in flags}
+    default = replace(command, **{**values, "method": method}, **dict.fromkeys(flags, False))
+    again = tyro.cli(type(command), prog=f"unnoise {name}", args=typed, default=default, config=CONFIG)
+    return replace(again, method=method, **{field: vars(again)[field] or known.get(field, False) for field in flags})
 
 
 def _union() -> Any:

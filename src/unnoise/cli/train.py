@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tyro.conf import Positional, arg
+from tyro.conf import arg
 
 from unnoise.cli.base import Device, Json
+from unnoise.cli.run_command import RunCommand
 from unnoise.cli.workers import Workers, chosen_workers, run_together
 from unnoise.training.options import RunOptions
 
@@ -23,14 +24,13 @@ ENOUGH = "this run has its {} steps already: give more --steps (or --minutes) to
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainCommand(RunOptions):
+class TrainCommand(RunCommand):
     """Train a model.
 
     Example: unnoise train mdlm --data sotu --out runs/first --minutes 3
     """
 
-    method: Annotated[Positional[str], arg(metavar="METHOD", help="A name from `unnoise ls`.")]
-    out: Annotated[Path | None, arg(help="Folder to write; default: runs/METHOD-DATA.")] = None
+    out: Annotated[Path | None, arg(help="Folder to write; default: runs/METHOD-DATA, or runs/RECIPE.")] = None
     resume: Annotated[bool, arg(help="Go on from the run in --out, with its options; more steps may be given.")] = False
     batch: Annotated[int, arg(aliases=("--global-batch",), help="Texts to an update, over all processes.")] = 8
     workers: Workers = 1
@@ -41,19 +41,20 @@ class TrainCommand(RunOptions):
     @property
     def folder(self) -> Path:
         """Where the run is written."""
-        default = Path("runs") / f"{self.method}-{Path(self.data).name.split('.')[0]}"
-        return default if self.out is None else self.out
+        default = self.recipe_name or f"{self.method}-{Path(self.data).name.split('.')[0]}"
+        return Path("runs") / default if self.out is None else self.out
 
-    def options(self) -> RunOptions:
-        """The run that this command describes."""
-        return RunOptions(**{field.name: vars(self)[field.name] for field in fields(RunOptions)})
-
-    def saved_options(self) -> dict[str, Any]:
-        """With --resume, the options of the run that goes on: what was not typed is as it was."""
+    def defaults(self) -> dict[str, Any]:
+        """With --resume also the options of the run that goes on: what was not typed is as it was."""
+        recipe = super().defaults()
+        if not self.resume:
+            return recipe
         from unnoise.training.checkpoint import read_options
 
-        saved = read_options(self.folder) if self.resume else {}
-        return {field.name: saved[field.name] for field in fields(RunOptions) if field.name in saved}
+        saved = read_options(self.folder)
+        if recipe and saved.get("method", recipe["method"]) != recipe["method"]:
+            raise ValueError(f"{self.folder} holds a run of {saved['method']}, and {self.recipe} trains {recipe['method']}")
+        return recipe | {field.name: saved[field.name] for field in fields(RunOptions) if field.name in saved}
 
     def run(self) -> int:
         """Train, and say what came of it; returns the exit code."""

@@ -39,7 +39,7 @@ class Model:
         self.method, self.codec, self.network, self.length = method, codec, network, length
         self.labels = tuple(map(str, labels))
         self.process = method.process(codec.vocab).to(device_of(network))
-        check_network(network, needed_fields(method, codec, length, len(self.labels)))
+        check_network(network, needed_fields(method, codec.vocab, length, len(self.labels), codec.grid, codec.channels))
         self.denoiser = method.parameterization(network, self.process, length, len(self.labels))
         self.bound: Objective = method.bound(self.process)
         self.notes: dict[str, Any] = {}
@@ -69,12 +69,10 @@ class Model:
         names = [str(i) for i in range(labels)] if isinstance(labels, int) else list(map(str, labels))
         if isinstance(network, nn.Module):
             return Model(entry, codec, network, length, names)
-        wished = dict(sized(size))
-        wished |= {name: value for name, value in (("width", width), ("depth", depth), ("heads", heads)) if value is not None}
-        needed = needed_fields(entry, codec, length, len(names))
+        needed = needed_fields(entry, codec.vocab, length, len(names), codec.grid, codec.channels)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            built = build_network(network, needed, wished)
+            built = build_network(network, needed, sized(size, width, depth, heads))
         return Model(entry, codec, built, length, names)
 
     def save(self, path: str | Path) -> None:
@@ -289,10 +287,12 @@ class Model:
         return likelihood.bits_per_char(self, texts, windows, draws, seed, error)
 
 
-def needed_fields(method: Method, codec: Codec, length: int, labels: int) -> dict[str, Any]:
+def needed_fields(
+    method: Method, vocab: int, length: int, labels: int = 0, grid: tuple[int, ...] = (), channels: int = 1
+) -> dict[str, Any]:
     """The fields of a network's configuration that the method, the codec and the labels decide."""
-    process = method.process(codec.vocab)
-    if process.variable_length and codec.grid:
+    process = method.process(vocab)
+    if process.variable_length and grid:
         raise ValueError(f"{method.name} writes texts of variable length, and an image has a fixed one: use another method")
-    data = {"labels": labels, "grid": codec.grid, "channels": codec.channels}
+    data = {"labels": labels, "grid": grid, "channels": channels}
     return data | method.parameterization.network_config(process, length, method.time_free)

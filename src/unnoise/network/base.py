@@ -14,6 +14,7 @@ A network says what more it can do by the keyword arguments of its `forward`, wh
 | `attention_mask` | [L, L] bool | block methods: whether position i (row) may see position j |
 | `positions` | [L] long | block methods: the place of each entry in the text, where a text is read twice |
 | `gaps` | bool | models of variable length: return also one number for each position, [B, L] |
+| `dropout` | a `Dropout` | training with dropout: what is left out of each branch |
 """
 
 import inspect

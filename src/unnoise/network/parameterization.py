@@ -8,9 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from unnoise.network.base import Cache, keywords
+from unnoise.network.dropout import Dropout
 from unnoise.prediction import MeanPrediction, Prediction, ScorePrediction
 from unnoise.process.base import Process
 from unnoise.process.state import StateSpace, position_times
+from unnoise.rng import RowGenerator
 
 
 class Parameterization(ABC):
@@ -28,6 +30,7 @@ class Parameterization(ABC):
         self.keywords = keywords(network)
         self.label: Tensor | None = None
         self.guidance = 1.0
+        self.dropout: tuple[float, RowGenerator] | None = None
 
     @classmethod
     def network_config(cls, process: StateSpace, length: int, time_free: bool) -> dict[str, Any]:
@@ -56,6 +59,12 @@ class Parameterization(ABC):
         conditioned.label, conditioned.guidance = numbers, guidance
         return conditioned
 
+    def with_dropout(self, rate: float, generator: RowGenerator) -> Self:
+        """This denoiser, in training: at each call every branch of the network leaves out a share of its features."""
+        dropping = copy(self)
+        dropping.dropout = rate, generator
+        return dropping
+
     def run(self, x: Tensor, t: Tensor | None = None, where: Tensor | None = None, cache: Cache | None = None) -> Tensor:
         """The network's output at every position [B, L, outputs], or at `where` [n, outputs]."""
         output = self.call(x, t, where) if cache is None else self.call(x, t, where, cache=cache)
@@ -65,6 +74,9 @@ class Parameterization(ABC):
         """What the network returns, with the label and what else it must take; ValueError if it cannot."""
         if self.label is not None:
             options["label"] = self.label
+        if self.dropout is not None:
+            rate, generator = self.dropout
+            options["dropout"] = Dropout(rate, generator.keys())
         if missing := options.keys() - self.keywords:
             name = type(self.network).__name__
             raise ValueError(f"this needs a network whose forward takes {min(missing)!r}, and that of {name} does not")

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unnoise.network.base import Cache
+from unnoise.network.dropout import Dropout
 from unnoise.network.visibility import Visibility
 
 LARGEST = {"depth": 1000, "width": 2**16, "heads": 2**12, "taps": 2**10, "attention_every": 2**10}
@@ -26,11 +27,12 @@ SIZES = {  # name → what it sets; base is the papers' 12 × 768
 }
 
 
-def sized(size: str) -> dict[str, int]:
-    """The fields of a Transformer's configuration that a size sets."""
+def sized(size: str, width: int | None = None, depth: int | None = None, heads: int | None = None) -> dict[str, int]:
+    """The fields of a Transformer's configuration that a size sets, but for what is given beside it."""
     if size not in SIZES:
         raise ValueError(f"unknown size {size!r}: use one of {', '.join(SIZES)}")
-    return SIZES[size]
+    given = {"width": width, "depth": depth, "heads": heads}
+    return SIZES[size] | {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,7 @@ class Block(nn.Module):
     def __init__(self, config: TransformerConfig, layer: int):
         super().__init__()
         width = config.width
+        self.layer = layer
         attends = (config.depth - 1 - layer) % config.attention_every == 0
         self.conv = Convolution(config, layer)
         self.attention = Attention(config, layer) if attends else None
@@ -198,16 +201,19 @@ class Block(nn.Module):
         cache: Cache | None,
         visibility: Visibility | None,
         where: Tensor | None,
+        dropout: Dropout | None,
     ) -> Tensor:
         """[B, L, D] → [B, L, D]; with `where` the perceptron runs there alone, and only those n positions come back, [n, D]."""
         x = x + self.conv(x, cache, visibility)
         scale_1, shift_1, scale_2, shift_2 = self._modulation(time)
         if self.attention is not None:
-            x = x + self.attention(modulate(x, scale_1, shift_1), rotation, cache, visibility)
+            attended = self.attention(modulate(x, scale_1, shift_1), rotation, cache, visibility)
+            x = x + (attended if dropout is None else dropout(attended, 2 * self.layer))
         if where is not None:
             scale_2, shift_2 = (None if one is None else one.expand_as(x)[where] for one in (scale_2, shift_2))
             x = x[where]
-        return x + self.down(SquaredRelu.apply(self.up(modulate(x, scale_2, shift_2))))
+        processed = self.down(SquaredRelu.apply(self.up(modulate(x, scale_2, shift_2))))
+        return x + (processed if dropout is None else dropout(processed, 2 * self.layer + 1, where))
 
     def _modulation(self, time: Tensor | None) -> tuple[Tensor | None, ...]:
         if self.adaln is None or time is None:
@@ -273,6 +279,7 @@ class Transformer(nn.Module):
         attention_mask: Tensor | None = None,
         positions: Tensor | None = None,
         gaps: bool = False,
+        dropout: Dropout | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """The output; with `gaps` also the second head's number for each position, [B, L]. For the rest see network/base.py."""
         start = cache.length if cache is not None else 0
@@ -290,8 +297,8 @@ class Transformer(nn.Module):
             h = h + self.channel(torch.arange(start, length, device=h.device) % self.shape.channels)
         *blocks, last = self.blocks
         for block in blocks:
-            h = block(h, rotation, time, cache, visibility, None)
-        h = last(h, rotation, time, cache, visibility, None if gaps else where)
+            h = block(h, rotation, time, cache, visibility, None, dropout)
+        h = last(h, rotation, time, cache, visibility, None if gaps else where, dropout)
         if cache is not None and cache.store:
             cache.length = length
         if not gaps:

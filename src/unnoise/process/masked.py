@@ -216,8 +216,9 @@ class Masked(Process):
 
         (1 − α_{x_0})·(−log[ (1−α_{x_0}) / Σ_i (1−α_i) ]); for one schedule (1 − α) log K.
         """
-        noise = self._noise(t).expand(*t.shape, self.vocab)
-        return -gather(noise, x) * gather(torch.log_softmax(noise.log(), -1), x)
+        times, at = t.unique(return_inverse=True)  # few: one tensor of [times, K] in place of [*P, K]
+        noise = self._noise(times).expand(*times.shape, self.vocab)
+        return -noise[at, x] * torch.log_softmax(noise.log(), -1)[at, x]
 
     # ---- generation -------------------------------------------------------------------------------------------------
 

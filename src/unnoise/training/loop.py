@@ -34,6 +34,7 @@ from unnoise.training.average import WeightAverage, put_parameters
 from unnoise.training.callback import LOG, Callback, Evaluation, JsonLog, StepReport
 from unnoise.training.checkpoint import CheckpointWriter, has_state, load_state, state_of
 from unnoise.training.data import texts_of
+from unnoise.training.learning_rate import learning_rate_factor
 from unnoise.training.loss import BatchLoss, product_dtype
 from unnoise.training.optimizer import optimizers
 from unnoise.training.options import MINUTES, TrainingKeywords, TrainingOptions
@@ -107,7 +108,7 @@ class TrainingRun:
         self.objective = objective or _objective(model, options)
         self.loss = "own" if objective else options.loss if model.method.fast_objective else "paper"
         dtype = product_dtype(options.precision, self.device)
-        loss = BatchLoss(model, self.objective, dtype)
+        loss = BatchLoss(model, self.objective, dtype, options.dropout)
         self.learned = loss.learned
         self.flops_per_token = flops_per_token(model.network)
         if options.deterministic:
@@ -122,7 +123,7 @@ class TrainingRun:
                 )
             model.network.compile()
         self.batch_loss = over_processes(loss, options.shard, dtype)
-        self.optimizers = optimizers(self.learned, options.matrix_lr, options.other_lr)
+        self.optimizers = optimizers(self.learned, options)
         self.average = WeightAverage(self.learned, options.ema) if options.ema else None
         first = self.train_texts.batch(torch.arange(8), 0).x
         self.data_digest = hashlib.sha1(first.numpy().tobytes()).hexdigest()  # tells data apart
@@ -346,12 +347,6 @@ def train(
     source = data if isinstance(data, Tensor) else source_of(data, None if labels is None else _listed(labels))
     rows = None if labels is None or not isinstance(data, Tensor) else torch.as_tensor(labels)
     return TrainingRun(model, source, chosen, Path(out) if out else None, objective, rows).run(callbacks)
-
-
-def learning_rate_factor(progress: float, options: TrainingOptions) -> float:
-    """The factor on the learning rates: rising over the warm-up, falling to zero over the cool-down."""
-    rise = min(1.0, (progress + 1e-3) / max(options.warmup, 1e-3))
-    return rise * min(1.0, max(0.0, 1 - progress) / max(options.cooldown, 1e-9))
 
 
 def _listed(labels: Sequence[Any] | Tensor) -> list[Any]:

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from unnoise.denoiser import Denoiser
 from unnoise.model.model import Model
+from unnoise.network.parameterization import Parameterization
 from unnoise.objective import Objective
 from unnoise.rng import RowGenerator, uniform
 
@@ -14,19 +14,21 @@ UNLABELLED_SHARE = 0.1  # of labels kept from the network, so that it can also d
 class BatchLoss(nn.Module):
     """Nats of each text by an objective: x [B, L], label [B] or None → [B].
 
-    dtype: of the network's products, if not that of its weights. learned: the network and the objective.
+    dtype: of the network's products, if not that of its weights. dropout: share of the features that each branch of the network
+    leaves out. learned: the network and the objective.
     """
 
-    def __init__(self, model: Model, objective: Objective, dtype: torch.dtype | None = None):
+    def __init__(self, model: Model, objective: Objective, dtype: torch.dtype | None = None, dropout: float = 0.0):
         super().__init__()
-        self.model, self.objective, self.dtype = model, objective, dtype
+        self.model, self.objective, self.dtype, self.dropout = model, objective, dtype, dropout
         self.learned = nn.ModuleDict({"network": model.network, "objective": objective})
 
     def forward(self, x: Tensor, label: Tensor | None, generator: RowGenerator) -> Tensor:
+        denoiser = self._conditioned(label, generator)
         with torch.autocast(x.device.type, self.dtype, enabled=self.dtype is not None):
-            return self.objective(self._conditioned(label, generator), x, generator)
+            return self.objective(denoiser.with_dropout(self.dropout, generator) if self.dropout else denoiser, x, generator)
 
-    def _conditioned(self, label: Tensor | None, generator: RowGenerator) -> Denoiser:
+    def _conditioned(self, label: Tensor | None, generator: RowGenerator) -> Parameterization:
         """The denoiser with the labels of the batch, but for a tenth of them."""
         count = len(self.model.labels)
         if label is None or not count:

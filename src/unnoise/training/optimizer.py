@@ -1,4 +1,4 @@
-"""Muon for the matrices of the blocks, torch's Adam for everything else.
+"""Muon for the matrices of the blocks, torch's Adam for everything else; or torch's AdamW for all.
 
 Muon (Keller Jordan, 2024) replaces the momentum of a matrix by its nearest orthogonal one, by five Newton–Schulz iterations.
 torch.optim.Muon runs them in bfloat16, which crawls on CPUs without it; here they run in the dtype of the weights.
@@ -13,9 +13,12 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from unnoise import distributed
+from unnoise.training.options import TrainingOptions
 from unnoise.training.parallel import local
 
 COEFFICIENTS = 3.4445, -4.7750, 2.0315  # a, b, c
+DEFAULTS = TrainingOptions()
+BETA1 = 0.9  # of Adam and AdamW
 
 
 def orthogonal(matrix: Tensor, iterations: int = 5) -> Tensor:
@@ -163,17 +166,23 @@ def owners(costs: Sequence[float], processes: int) -> list[int]:
     return chosen
 
 
-def optimizers(module: nn.Module, matrix_lr: float = 0.02, other_lr: float = 0.003) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of the blocks and torch's Adam for the rest, each where there is something for it to do."""
+def optimizers(module: nn.Module, options: TrainingOptions = DEFAULTS) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of the blocks and torch's Adam for the rest, each where there is something for it to do; or torch's
+    AdamW for everything."""
+    fused = all(weight.device.type in ("cpu", "cuda") for weight in module.parameters())
+    betas = BETA1, options.beta2
+    if options.optimizer == "adamw":
+        return [torch.optim.AdamW(groups, betas=betas, fused=fused) for groups in adamw_groups(module, options)]
+    if options.weight_decay:
+        raise ValueError(f"weight_decay is for the optimizer adamw, found {options.weight_decay} with {options.optimizer}")
     matrices, others = split(module)
     made: list[torch.optim.Optimizer] = []
     if matrices:
-        made.append(Muon(matrices.values(), matrix_lr))
+        made.append(Muon(matrices.values(), options.matrix_lr))
     for sharded in (True, False):  # Adam cannot mix them
         rest = [weight for weight in others.values() if isinstance(weight, DTensor) is sharded]
         if rest:
-            fused = all(weight.device.type in ("cpu", "cuda") for weight in rest)
-            made.append(torch.optim.Adam(rest, other_lr, betas=(0.9, 0.95), fused=fused))
+            made.append(torch.optim.Adam(rest, options.other_lr, betas=betas, fused=fused))
     return made
 
 
@@ -186,3 +195,28 @@ def split(module: nn.Module) -> tuple[dict[str, nn.Parameter], dict[str, nn.Para
     for name, weight in module.named_parameters():
         (matrices if id(weight) in linear else others)[name] = weight
     return matrices, others
+
+
+def adamw_groups(module: nn.Module, options: TrainingOptions) -> list[list[dict[str, Any]]]:
+    """AdamW's groups of weights: those that decay and those that do not; and, by themselves, what the process learns, which is
+    never shared out over processes.
+
+    Matrices are weights of two axes or more that are no embeddings.
+    """
+    embeddings = {id(layer.weight) for layer in module.modules() if isinstance(layer, nn.Embedding)}
+    decayed, kept, learned_by_process = [], [], []
+    for name, weight in module.named_parameters():
+        matrix = weight.dim() >= 2 and id(weight) not in embeddings
+        if name.startswith("objective."):
+            learned_by_process.append(weight)
+        elif matrix or options.weight_decay_on == "all":
+            decayed.append(weight)
+        else:
+            kept.append(weight)
+    network = [
+        {"params": decayed, "lr": options.lr, "weight_decay": options.weight_decay},
+        {"params": kept, "lr": options.lr, "weight_decay": 0.0},
+    ]
+    process = [{"params": learned_by_process, "lr": options.process_lr or options.lr, "weight_decay": 0.0}]
+    found = [[group for group in groups if group["params"]] for groups in (network, process)]
+    return [groups for groups in found if groups]

@@ -6,12 +6,15 @@ Nothing here imports torch, so that the command line can show these options at o
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 from unnoise.keywords import check_keywords
 
 Loss = Literal["fast", "paper"]
 Precision = Literal["auto", "float32", "bfloat16"]
+Optimizer = Literal["muon", "adamw"]
+Decay = Literal["linear", "cosine", "exponential", "inverse-sqrt", "constant"]
+Decayed = Literal["matrices", "all"]
 MINUTES = 3.0  # of training, where neither steps nor minutes are given
 
 
@@ -42,6 +45,16 @@ class TrainingKeywords(TypedDict, total=False):
     shard: bool
     bad_steps: int
     profile: int
+    optimizer: Optimizer
+    lr: float
+    process_lr: float | None
+    beta2: float
+    weight_decay: float
+    weight_decay_on: Decayed
+    warmup_steps: int | None
+    decay: Decay
+    decay_to: float
+    dropout: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,23 +110,52 @@ class TrainingOptions:
     profile: int = 0
     """Steps to profile, after the first five; writes profile.json (for chrome://tracing) and profile.txt."""
 
+    optimizer: Optimizer = "muon"
+    """muon (Muon for matrices, Adam for the rest) or adamw (torch's AdamW for everything; Adam, where weight_decay is 0)."""
+    lr: float = 3e-4
+    """Learning rate of AdamW."""
+    process_lr: float | None = None
+    """Learning rate of AdamW for what a process learns (noise schedule, embeddings); default: lr."""
+    beta2: float = 0.95
+    """Memory of Adam and AdamW for squared gradients."""
+    weight_decay: float = 0.0
+    """Weight decay of AdamW; what a process learns has none."""
+    weight_decay_on: Decayed = "matrices"
+    """matrices (not biases, norms and embeddings) or all weights of the network."""
+    warmup_steps: int | None = None
+    """Warm-up in steps, in place of a share of the run."""
+    decay: Decay = "linear"
+    """How the learning rates fall over the cool-down; inverse-sqrt falls from the end of the warm-up, constant not at all."""
+    decay_to: float = 0.01
+    """What is left of the learning rates at the end of the run, with exponential decay."""
+    dropout: float = 0.0
+    """Share of the features that each branch of the network leaves out, in training."""
+
     def __post_init__(self) -> None:
         if self.steps is not None and self.minutes is not None:
             raise ValueError("give either steps or minutes, and not both")
-        if self.loss not in ("fast", "paper"):
-            raise ValueError(f"loss must be fast or paper, found {self.loss!r}")
-        if self.precision not in ("auto", "float32", "bfloat16"):
-            raise ValueError(f"precision must be auto, float32 or bfloat16, found {self.precision!r}")
+        for name, known in (
+            ("loss", Loss),
+            ("precision", Precision),
+            ("optimizer", Optimizer),
+            ("decay", Decay),
+            ("weight_decay_on", Decayed),
+        ):
+            if vars(self)[name] not in (words := get_args(known)):
+                raise ValueError(f"{name} must be {', '.join(words[:-1])} or {words[-1]}, found {vars(self)[name]!r}")
         if self.device_batch is not None and self.accumulate is not None:
             raise ValueError("give either device_batch or accumulate, and not both: one follows from the other")
         at_least_one = ("steps", "batch", "device_batch", "accumulate", "eval_every", "eval_windows", "save_every", "keep")
-        positive = ("minutes", "matrix_lr", "other_lr", "clip")
+        at_least_one += ("warmup_steps",)
+        positive = ("minutes", "matrix_lr", "other_lr", "clip", "lr", "process_lr")
         checks = (
             (at_least_one, lambda value: value >= 1, "must be ≥ 1"),
             (positive, lambda value: 0 < value < math.inf, "must be > 0"),
             (("bad_steps", "profile"), lambda value: value >= 0, "must be ≥ 0"),
             (("warmup", "cooldown"), lambda value: 0 <= value <= 1, "is a share of the run, 0 to 1"),
-            (("ema",), lambda value: 0 <= value < 1, "must lie in [0, 1)"),
+            (("ema", "beta2", "dropout"), lambda value: 0 <= value < 1, "must lie in [0, 1)"),
+            (("weight_decay",), lambda value: 0 <= value < math.inf, "must be ≥ 0"),
+            (("decay_to",), lambda value: 0 < value <= 1, "must lie in (0, 1]"),
             (("seed",), lambda value: 0 <= value < 2**63, "must lie between 0 and 2^63"),
         )
         for names, right, words in checks:

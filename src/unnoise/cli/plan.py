@@ -1,0 +1,130 @@
+"""`unnoise plan`: what a run takes, before it begins."""
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import arg
+
+from unnoise.cli.base import Json, at_least
+from unnoise.cli.run_command import RunCommand
+
+if TYPE_CHECKING:
+    from unnoise.training.plan import Plan
+
+GPUS = {  # name → operations a second in bf16 (dense) and in float32, GiB
+    "b200": (2.25e15, 80e12, 179),
+    "h200": (989e12, 67e12, 140),
+    "h100": (989e12, 67e12, 80),
+    "a100": (312e12, 19.5e12, 80),
+    "a100-40": (312e12, 19.5e12, 40),
+    "l40s": (362e12, 91.6e12, 45),
+    "rtx4090": (165e12, 82.6e12, 24),
+}
+GIB = 2**30
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanCommand(RunCommand):
+    """Tell what a run takes: weights, memory of each device, traffic, arithmetic, days. Nothing is read or trained.
+
+    Example: unnoise plan --recipe mdlm-owt --gpus 8 --gpu h100
+    """
+
+    gpus: Annotated[int, arg(help="Devices, on all machines.")] = 8
+    gpu: Annotated[str, arg(help=f"{', '.join(GPUS)}.")] = "h100"
+    flops: Annotated[float | None, arg(help="Operations a second of each device, in place of --gpu's.")] = None
+    memory: Annotated[float | None, arg(help="GiB of each device, in place of --gpu's.")] = None
+    utilisation: Annotated[float, arg(help="Share of that speed which is used.")] = 0.4
+    vocab: Annotated[int | None, arg(help="Tokens of the codec; default: the recipe's, or what the codec's name tells.")] = None
+    as_json: Json = False
+
+    def run(self) -> int:
+        """Compute it, and print it."""
+        from unnoise.training.plan import Devices, plan, vocabulary
+
+        self._check()
+        recipe = self.chosen_recipe()
+        of_recipe = recipe.vocab if recipe and self.codec == recipe.options.codec else None
+        bf16, float32, gib = GPUS[self.gpu]
+        flops = self.flops or (float32 if self.precision == "float32" else bf16)
+        found = plan(
+            self.options(),
+            Devices(self.gpus, flops, (self.memory or gib) * GIB, self.utilisation),
+            self.vocab or of_recipe or vocabulary(self.codec),
+            recipe.image if recipe else (),
+        )
+        name = self.recipe_name or self.method
+        if self.as_json:
+            about = {"run": name, "gpus": self.gpus, "flops_per_second": flops, "memory_gib": self.memory or gib}
+            print(json.dumps(about | asdict(found), ensure_ascii=False))
+            return 0
+        self._show(name, found, flops, self.memory or gib)
+        if recipe is not None and recipe.published:
+            print(f"published: {recipe.published}; {recipe.paper}")
+        return 0
+
+    def _check(self) -> None:
+        at_least(1, gpus=self.gpus, vocab=self.vocab)
+        if self.gpu not in GPUS:
+            raise ValueError(f"unknown GPU {self.gpu!r}: use one of {', '.join(GPUS)}, or --flops and --memory")
+        if not 0 < self.utilisation <= 1:
+            raise ValueError(f"--utilisation is a share, above 0 and at most 1, found {self.utilisation}")
+        for name, value in (("flops", self.flops), ("memory", self.memory)):
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"--{name} must be > 0, found {value}")
+
+    def _show(self, name: str, found: "Plan", flops: float, gib: float) -> None:
+        """The plan as a table on a terminal, as plain lines elsewhere."""
+        from rich.console import Console
+        from rich.table import Table
+
+        devices = f"{self.gpus} × {self.gpu if self.flops is None else f'{flops:.3g} FLOP/s'}, {gib:g} GiB"
+        kind = "float32" if self.precision == "float32" else "bf16"
+        title = f"{name} on {devices}, {kind}, {'sharded' if self.shard else 'replicated'}"
+        console = Console()
+        rows = list(self._rows(found, gib))
+        if not console.is_terminal:
+            print(title)
+            for left, right in rows:
+                print(f"{left:34s} {right}".rstrip())
+            return
+        table = Table(title=title, title_justify="left", show_header=False)
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+
+    def _rows(self, found: "Plan", gib: float) -> list[tuple[str, str]]:
+        parts = f", in {found.parts} parts of {found.device_batch}" if found.parts > 1 else ""
+        rows = [
+            ("parameters", f"{found.parameters:,}"),
+            ("texts of an update", f"{found.texts_per_update:,}, {found.texts_per_device:,} on a device{parts}"),
+            ("memory of a device", ""),
+            *((f"  {part}", f"{size / GIB:.2f} GiB") for part, size in found.memory.items()),
+            ("  together", f"{found.memory_total / GIB:.2f} GiB{self._fit(found, gib)}"),
+        ]
+        if found.memory_total_checkpointed is not None and not self.checkpoint_activations:
+            rows.append(("  with activations checkpointed", f"{found.memory_total_checkpointed / GIB:.2f} GiB"))
+        if found.largest_device_batch is not None:
+            most = f"{found.largest_device_batch:,} ({found.largest_device_batch_checkpointed:,} with activations checkpointed)"
+            rows.append(("  most texts at once", most))
+        if self.gpus > 1:
+            rows.append(("sent by a device in a step", ""))
+            rows += [(f"  {kind}", f"{size / GIB:.2f} GiB") for kind, size in found.traffic.items()]
+        total = sum(found.flops_per_step.values())
+        rows.append(("operations of a step", f"{total:.3g}"))
+        rows += [(f"  {part}", f"{count:.3g}{self._head(part, found)}") for part, count in found.flops_per_step.items()]
+        rows.append(("tokens of a step", f"{found.tokens_per_step:,}"))
+        rows.append((f"a step at {self.utilisation:.0%} of the speed", f"{found.seconds_per_step:.3g} s"))
+        if found.tokens is not None and found.days is not None:
+            rows += [("tokens in all", f"{found.tokens:,}"), ("days", f"{found.days:.2f}")]
+        return rows
+
+    def _fit(self, found: "Plan", gib: float) -> str:
+        if found.fits is None:
+            return " and the activations, which are known of the Transformer alone"
+        return "" if found.fits else f", more than the {gib:g} that there are"
+
+    def _head(self, part: str, found: "Plan") -> str:
+        return f", asked at {found.head_share:.0%} of the positions" if part == "head" and found.head_share < 0.99 else ""

@@ -1,0 +1,40 @@
+"""Flex-MDM on OpenWebText: arXiv:2509.01025, from the configuration of its repository.
+
+Some versions of that configuration have 500,000 steps in place of 1,000,000, and a cosine schedule of insertion.
+"""
+
+from unnoise.recipes.base import NO_CLIPPING, Recipe
+from unnoise.training.options import RunOptions
+
+STEPS, WARMUP = 1_000_000, 2000
+
+recipe = Recipe(
+    title="Flex-MDM on OpenWebText, 12 layers of 768, texts of at most 1,024 tokens",
+    paper="Kim et al. 2025, arXiv:2509.01025",
+    differs="our Transformer in place of a DDiT; one cosine in place of ten with restarts; one stream of text is cut into "
+    "sentences",
+    vocab=50_257,
+    options=RunOptions(
+        method="flexmdm",
+        data="openwebtext",
+        codec="gpt2:gpt2",
+        length=1024,
+        size="base",
+        loss="paper",
+        batch=1024,
+        steps=STEPS,
+        optimizer="adamw",
+        lr=3e-4,
+        beta2=0.999,
+        weight_decay=0.03,
+        weight_decay_on="all",
+        warmup_steps=WARMUP,
+        cooldown=1 - WARMUP / STEPS,
+        decay="cosine",
+        dropout=0.05,
+        clip=NO_CLIPPING,
+        ema=0.9999,
+        eval_every=10_000,
+        save_every=5000,
+    ),
+)

@@ -1,0 +1,13 @@
+"""GenMD4 on OpenWebText, small: MD4's run there with a learned schedule for each token."""
+
+from dataclasses import replace
+
+from unnoise.recipes import genmd4_text8, md4_owt
+
+recipe = replace(
+    md4_owt.recipe,
+    title="GenMD4 on OpenWebText, small: 12 layers of 768",
+    published="perplexity ≤ 21.8 (validation)",
+    differs=genmd4_text8.recipe.differs,
+    options=replace(md4_owt.recipe.options, method="genmd4"),
+)

@@ -1,0 +1,192 @@
+"""What weights, activations and arithmetic cost; the formulas are in training/plan.py, which puts them together."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from unnoise.method_table import Method
+from unnoise.model.model import Model
+from unnoise.network.transformer import Block, Convolution, Transformer
+from unnoise.objective.base import Objective
+from unnoise.prediction import ScorePrediction
+from unnoise.process import Masked
+from unnoise.rng import RowGenerator
+from unnoise.training.optimizer import split
+from unnoise.training.options import Loss, RunOptions
+
+Precision = Literal["bf16", "float32"]
+ACTIVATIONS = {  # bytes a token and feature of a block: float32, bf16
+    "convolution": (4, 2),
+    "attention": (4 + 4 + 12 + 8 + 4, 4 + 2 + 6 + 8 + 4 + 2),  # norm, qkv's input and output (and in float32), q and k, output
+    "perceptron": (4 + 4 + 16 + 16, 4 + 2 + 8 + 16 + 8),  # norm, up's input, ReLU (and in float32), down's input
+    "adaLN": (4, 4),  # for each of the two norms
+}
+HEAD = {"masked mean": 3.2, "masked score": 4.4, "mean": 5.0, "score": 3.0}  # peak in tensors of [n, V] float32
+
+
+# ---- weights -------------------------------------------------------------------------------------------------------------
+
+
+class Weights:
+    """The weights of a run and what is kept beside them, on each of `devices`; those of the process are not sharded."""
+
+    def __init__(
+        self, network: nn.Module, process: nn.Module, options: RunOptions, devices: int, precision: Precision, shard: bool
+    ):
+        self.options, self.devices, self.shard = options, devices, shard
+        self.compute = 2 if precision == "bf16" else 4
+        self.network = list(network.parameters())
+        self.process = [weight for weight in process.parameters() if weight.requires_grad]
+        self.matrices = list(split(network)[0].values())
+        linear = [layer.weight for layer in network.modules() if isinstance(layer, nn.Linear)]
+        self.cast = _count(linear) if precision == "bf16" else 0
+        blocks = [_count(block.parameters()) for block in network.blocks] if isinstance(network, Transformer) else []
+        self.gathered = _count(self.network) - sum(blocks) + 2 * max(blocks, default=0)
+
+    @property
+    def count(self) -> int:
+        """How many numbers are learned."""
+        return _count(self.network) + _count(self.process)
+
+    def on_device(self, weights: Iterable[Tensor]) -> int:
+        """How many numbers of these weights of the network a device holds, the first device where they are not alike."""
+        if not self.shard:
+            return _count(weights)
+        return sum(-(-weight.shape[0] // self.devices) * (weight.numel() // weight.shape[0]) for weight in weights)
+
+    def memory(self) -> dict[str, float]:
+        """Bytes on each device of everything but activations."""
+        held = self.on_device(self.network) + _count(self.process)
+        moments = 2 * held - (self.on_device(self.matrices) if self.options.optimizer == "muon" else 0)
+        found = {"weights": 4.0 * held, "gradients": 4.0 * held, "moments": 4.0 * moments}
+        if self.options.ema:
+            found["averaged weights"] = 4.0 * held
+        if self.shard:
+            found["buffers"] = float((self.compute + 4) * self.gathered)
+        else:
+            found["buffers"] = 2.0 * self.cast + (4.0 * self.count if self.devices > 1 else 0.0)
+        return found
+
+    def traffic(self, parts: int) -> dict[str, float]:
+        """Bytes that each device sends in a step whose batch it computes in so many parts."""
+        others = (self.devices - 1) / self.devices
+        if self.shard:
+            count = _count(self.network)
+            found = {"all-gather": parts * 2 * others * self.compute * count, "reduce-scatter": others * 4 * count}
+        else:
+            found = {"all-reduce": 2 * others * 4 * self.count}
+        if self.options.optimizer == "muon":
+            found["muon"] = others * 4 * _count(self.matrices)
+        return found
+
+
+def _count(weights: Iterable[Tensor]) -> int:
+    return sum(weight.numel() for weight in weights)
+
+
+# ---- activations ---------------------------------------------------------------------------------------------------------
+
+
+def activation_bytes(network: nn.Module, precision: Precision, dropout: bool) -> tuple[float | None, float | None]:
+    """What is kept of each token for the gradient: all of it, and with checkpointing; None where the network is not ours."""
+    if not isinstance(network, Transformer):
+        return None, None
+    column, width = int(precision == "bf16"), network.shape.width
+    blocks = [width * _block_bytes(block, column, dropout) for block in network.blocks if isinstance(block, Block)]
+    ends = 3 * 4 * width  # the norms of embedding and head, and the head's input
+    return float(sum(blocks) + ends), float(4 * width * len(blocks) + max(blocks) + ends)
+
+
+def _block_bytes(block: Block, column: int, dropout: bool) -> int:
+    branches = ["perceptron"] if block.attention is None else ["attention", "perceptron"]
+    parts = ["convolution", *branches, *(["adaLN"] * len(branches) if block.adaln is not None else [])]
+    return sum(ACTIVATIONS[part][column] for part in parts) + len(branches) * dropout
+
+
+def head_bytes(method: Method, vocab: int) -> float:
+    """Peak bytes of the head's output and of the loss, for each position that is asked."""
+    kind = "score" if issubclass(method.parameterization.prediction, ScorePrediction) else "mean"
+    return 4 * HEAD[f"masked {kind}" if isinstance(method.process(1), Masked) else kind] * vocab
+
+
+# ---- arithmetic ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Work:
+    """Positions for each token of the data: what the network reads with gradient, and without; where its head is asked.
+
+    most_read, most_asked: with gradient, in the step that needs most, which is what memory must hold.
+    """
+
+    read: float
+    asked: float
+    read_without_gradient: float
+    asked_without_gradient: float
+    most_read: float
+    most_asked: float
+
+
+@cache
+def measured_work(method: str, loss: Loss, batches: int = 32, batch: int = 16, length: int = 32) -> Work:
+    """How much of its network a method's objective uses, counted on a small one."""
+    model = Model.build(method, "text8", length=length, width=8, depth=1, heads=1)
+    fast = model.method.fast_objective if loss == "fast" else None
+    objective: Objective = (fast or model.method.objective)(model.process)
+    tokens = batch * length
+    counted: list[list[float]] = []
+
+    def count(_: nn.Module, inputs: tuple[Any, ...]) -> None:
+        x, where = inputs[0], inputs[2] if len(inputs) > 2 else None
+        read = x.shape[0] * x.shape[1] / tokens
+        first = 0 if torch.is_grad_enabled() else 2
+        counted[-1][first] += read
+        counted[-1][first + 1] += read if where is None else float(where.sum()) / tokens
+
+    model.network.register_forward_pre_hook(count)
+    for i in range(batches):
+        counted.append([0.0] * 4)
+        objective.set_progress(i / batches)
+        objective(model.denoiser, torch.zeros(batch, length, dtype=torch.long), RowGenerator(i, torch.arange(batch)))
+    found = torch.tensor(counted)
+    return Work(*found.mean(0).tolist(), *found.amax(0)[:2].tolist())
+
+
+def step_flops(network: nn.Module, work: Work, texts: int, length: int, checkpointing: bool = False) -> dict[str, float]:
+    """Operations of one update on all devices, by what they are for."""
+    position, head = _used_weights(network)
+    tokens = texts * length
+    passes = (8 if checkpointing else 6) * work.read + 2 * work.read_without_gradient
+    found = {
+        "blocks": passes * position * tokens,
+        "head": (6 * work.asked + 2 * work.asked_without_gradient) * head * tokens,
+    }
+    if isinstance(network, Transformer):
+        layers = sum(block.attention is not None for block in network.blocks if isinstance(block, Block))
+        seen = length / 2 if network.shape.causal else length
+        found["attention"] = passes * 2 * layers * network.shape.width * seen * tokens
+    return found
+
+
+def _used_weights(network: nn.Module) -> tuple[int, int]:
+    """How many weights of matrices are used at every position, and how many by the head."""
+    position = head = 0
+    for name, layer in network.named_modules():
+        matrices = _count(weight for weight in layer.parameters(recurse=False) if weight.dim() == 2)
+        if name == "head":
+            head += matrices
+        elif not isinstance(layer, nn.Embedding | Convolution) and not name.startswith("time_embed") and name[-5:] != "adaln":
+            position += matrices  # but for what is used once a text
+    return position, head
+
+
+def newton_schulz_flops(shape: Sequence[int]) -> float:
+    """Operations of Muon's five iterations for a matrix."""
+    small, large = sorted(shape)
+    if large >= 2 * small:  # by factors
+        return 4.0 * small * small * large + 34.0 * small**3
+    return 10.0 * (2 * small * small * large + small**3)
