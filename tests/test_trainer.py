@@ -20,8 +20,10 @@ from unnoise.data import Text8
 from unnoise.data.corpus import Corpus
 from unnoise.method_table import methods
 from unnoise.training.average import WeightAverage
-from unnoise.training.loop import NotANumber, TrainingRun, learning_rate_factor
+from unnoise.training.learning_rate import learning_rate_factor
+from unnoise.training.loop import TrainingRun
 from unnoise.training.options import TrainingOptions
+from unnoise.training.report import NotANumber
 from unnoise.training.track import Tracker
 
 TEXT = "the cat sat on the mat and the dog sat on the log while the rat ran round the hat " * 120

@@ -92,7 +92,8 @@ from unnoise.schedule import (
     Table as Table,
 )
 from unnoise.training.callback import Callback as Callback
-from unnoise.training.loop import Report as Report, train as train
 from unnoise.training.options import RunOptions as RunOptions, TrainingOptions as TrainingOptions
+from unnoise.training.report import Report as Report
+from unnoise.training.train import train as train
 
 __version__: str

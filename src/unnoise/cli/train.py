@@ -18,7 +18,8 @@ from unnoise.training.options import RunOptions
 
 if TYPE_CHECKING:
     from unnoise.training.callback import Callback
-    from unnoise.training.loop import Report, TrainingRun
+    from unnoise.training.loop import TrainingRun
+    from unnoise.training.report import Report
 
 ENOUGH = "this run has its {} steps already: give more --steps (or --minutes) to train on"
 
@@ -88,7 +89,7 @@ def train_with_bar(run: "TrainingRun", show: bool = True, callbacks: "Sequence[C
     from unnoise.cli.interrupt import StopRequest
     from unnoise.display.plot import can_draw, plot_curve
     from unnoise.display.terminal import ProgressBar
-    from unnoise.training.loop import NotANumber
+    from unnoise.training.report import NotANumber
 
     with StopRequest() as stop, ProgressBar(run.model.codec.unit) if show else nullcontext() as bar:
         try:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
 
 from unnoise.keywords import accepted_arguments, check_settings, parse_settings
 from unnoise.network.base import check_network
@@ -53,7 +52,7 @@ def network_names() -> list[str]:
 def network_name(network: nn.Module) -> str:
     """The name under which a network's class is registered, or ValueError: without one a saved model could not be read."""
     cls = type(network)
-    if issubclass(cls, FSDPModule):  # the class that torch's fully_shard has put around it
+    if cls.__module__.startswith("torch.distributed.fsdp"):  # which torch's fully_shard has made of it
         cls = cls.__bases__[1]
     for name, known in registered("network").items():
         if known is cls:

@@ -231,9 +231,9 @@ class SquaredRelu(torch.autograd.Function):
         return positive * positive
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         (positive,) = ctx.saved_tensors
-        return (gradient * positive).mul_(2)
+        return (gradients[0] * positive).mul_(2)
 
 
 class Transformer(nn.Module):

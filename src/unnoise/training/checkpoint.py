@@ -19,11 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
-from torch.distributed.checkpoint.metadata import TensorStorageMetadata
-from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from unnoise import distributed
 from unnoise.files import read_bytes, write_atomically
@@ -72,6 +67,9 @@ class CheckpointWriter:
                 shutil.rmtree(path, ignore_errors=True)
                 path.mkdir(parents=True)
         distributed.barrier()
+        from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter  # these take a second to import
+        from torch.distributed.checkpoint.state_dict_saver import async_save
+
         copies = {name: value.detach().clone() for name, value in tensors.items()}
         with _as_sentence(path):
             writer = HuggingFaceStorageWriter(str(path), save_distributed=True)
@@ -112,6 +110,8 @@ def _finite(tensor: Tensor) -> bool:
 @contextlib.contextmanager
 def _as_sentence(path: Path) -> Iterator[None]:
     """What goes wrong while writing, as one sentence."""
+    from torch.distributed.checkpoint.api import CheckpointException
+
     try:
         yield
     except (OSError, SafetensorError, CheckpointException) as error:
@@ -214,6 +214,8 @@ def state_of(run: "TrainingRun") -> dict[str, Tensor]:
 
 def load_state(run: "TrainingRun", out: Path) -> str:
     """Put the newest checkpoint into a run; ValueError if it belongs to another one. Returns why newer ones were left."""
+    from torch.distributed.checkpoint.api import CheckpointException
+
     folder, about, damaged = distributed.from_first(lambda: read_newest(out))
     if about.get("method") != run.model.method.name:
         raise ValueError(f"{out} holds a run of {about.get('method')}, not of {run.model.method.name}")
@@ -239,6 +241,10 @@ def load_state(run: "TrainingRun", out: Path) -> str:
 
 def _read_tensors(run: "TrainingRun", folder: Path) -> None:
     """Fill weights, buffers, moments and averages from a checkpoint, each process its part of them."""
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+    from torch.distributed.checkpoint.state_dict_loader import load
+
     reader = HuggingFaceStorageReader(str(folder))
     found = reader.read_metadata().state_dict_metadata
     saved = {name: tuple(one.size) for name, one in found.items() if isinstance(one, TensorStorageMetadata)}

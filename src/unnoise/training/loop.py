@@ -10,17 +10,16 @@ import contextlib
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from unnoise import distributed
-from unnoise.data.corpus import source_of
 from unnoise.data.source import Source
 from unnoise.files import locked
 from unnoise.model.io import save as save_model
@@ -37,9 +36,10 @@ from unnoise.training.data import texts_of
 from unnoise.training.learning_rate import learning_rate_factor
 from unnoise.training.loss import BatchLoss, product_dtype
 from unnoise.training.optimizer import optimizers
-from unnoise.training.options import MINUTES, TrainingKeywords, TrainingOptions
+from unnoise.training.options import MINUTES, TrainingOptions
 from unnoise.training.parallel import (
     average_unsharded,
+    check_shares,
     clip_gradients,
     gathered_weights,
     over_processes,
@@ -48,43 +48,10 @@ from unnoise.training.parallel import (
     without_averaging,
 )
 from unnoise.training.profile import Profiler
+from unnoise.training.report import NotANumber, Report, is_sound
 from unnoise.training.utilisation import flops_per_token, product_flops
 
 EVALUATION_DRAWS = 2
-DIVERGED = 1e8  # nats a token, or bits a character, beyond which a run has come apart
-
-
-@dataclass
-class Report:
-    """What came of a run; bits are per character, of the bound on held-out text, with standard errors."""
-
-    steps: int
-    seconds: float
-    tokens: int
-    bits_before: float
-    bits: float
-    stderr: float
-    finished: bool
-    loss: str = "fast"
-    curve: list[tuple[int, float, float]] = field(default_factory=list)
-
-
-class NotANumber(ValueError):
-    """The loss became infinite or NaN."""
-
-
-def is_sound(value: float) -> bool:
-    """Whether a loss or a bound is one of a run that has not come apart."""
-    return math.isfinite(value) and value <= DIVERGED
-
-
-def check_shares(options: TrainingOptions) -> None:
-    """ValueError unless the processes can share a batch."""
-    processes = distributed.world()
-    if processes > options.batch:
-        raise ValueError(f"{processes} processes cannot share a batch of {options.batch} texts")
-    if options.shard and options.batch % processes:
-        raise ValueError(f"with --shard the batch must be a multiple of the {processes} processes, found {options.batch} texts")
 
 
 class TrainingRun:
@@ -323,34 +290,6 @@ class TrainingRun:
         self.curve.append((self.done, bits, error))
         for callback in self.callbacks:
             callback.on_evaluation(Evaluation(self.done, bits, error))
-
-
-def train(
-    model: Model,
-    data: str | Source | Tensor | Iterable[Any],
-    out: str | Path | None = None,
-    objective: Objective | None = None,
-    callbacks: Sequence[Callback] = (),
-    labels: Sequence[Any] | Tensor | None = None,
-    **options: Unpack[TrainingKeywords],
-) -> Report:
-    """Train a model; see `TrainingOptions` for the options.
-
-    data: a corpus (a name, a path, a Corpus), a text, texts (strings, or records with `text` and perhaps `label`: a list, an
-    iterable, a 🤗 dataset), a stream of tokens [n], or rows of tokens [N, L] padded with −1. labels: one for each text or row;
-    the model must have been built with as many. out: a folder for the model, its log and its checkpoints. objective: one of
-    your own instead of the method's.
-    """
-    chosen = TrainingOptions.of(options)
-    if chosen.steps is None and chosen.minutes is None:
-        raise ValueError("give either steps or minutes")
-    source = data if isinstance(data, Tensor) else source_of(data, None if labels is None else _listed(labels))
-    rows = None if labels is None or not isinstance(data, Tensor) else torch.as_tensor(labels)
-    return TrainingRun(model, source, chosen, Path(out) if out else None, objective, rows).run(callbacks)
-
-
-def _listed(labels: Sequence[Any] | Tensor) -> list[Any]:
-    return labels.tolist() if isinstance(labels, Tensor) else list(labels)
 
 
 def _objective(model: Model, options: TrainingOptions) -> Objective:

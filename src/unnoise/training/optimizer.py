@@ -10,11 +10,10 @@ from typing import Any, overload
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from unnoise import distributed
 from unnoise.training.options import TrainingOptions
-from unnoise.training.parallel import local
+from unnoise.training.parallel import local, shard_of
 
 COEFFICIENTS = 3.4445, -4.7750, 2.0315  # a, b, c
 DEFAULTS = TrainingOptions()
@@ -101,8 +100,8 @@ class Muon(torch.optim.Optimizer):
 def orthogonal_each(matrices: Sequence[Tensor]) -> list[Tensor]:
     """`orthogonal` of each, computed by one process each and sent to the others.
 
-    A matrix that every process has whole is sent whole. One that is shared out by rows (a DTensor) is gathered at its owner,
-    and each process gets its rows back.
+    A matrix that every process has whole is sent whole. One that is shared out by rows is gathered at its owner, and each
+    process gets its rows back.
     """
     if distributed.world() == 1:
         return [orthogonal(matrix) for matrix in matrices]
@@ -112,7 +111,7 @@ def orthogonal_each(matrices: Sequence[Tensor]) -> list[Tensor]:
     for _, sent in parts:
         sent.wait()
     found = [
-        orthogonal(torch.cat(rows)[: matrix.shape[0]] if isinstance(matrix, DTensor) else matrix).contiguous()
+        orthogonal(matrix if shard_of(matrix) is None else torch.cat(rows)[: matrix.shape[0]]).contiguous()
         if who == mine
         else None
         for matrix, (rows, _), who in zip(matrices, parts, owner, strict=True)
@@ -132,24 +131,24 @@ class _Done:
 
 def _gather_at(matrix: Tensor, owner: int) -> tuple[list[Tensor], Any]:
     """Begin to send a shared-out matrix to its owner, who gets its rows in parts of equal size, the last filled with zeros."""
-    if not isinstance(matrix, DTensor):
+    if shard_of(matrix) is None:
         return [], _Done()
-    rows = _padded(matrix.to_local(), -(-matrix.shape[0] // distributed.world()))
+    rows = _padded(local(matrix), -(-matrix.shape[0] // distributed.world()))
     parts = [torch.empty_like(rows) for _ in range(distributed.world())] if distributed.rank() == owner else None
     return parts or [], dist.gather(rows, parts, owner, async_op=True)
 
 
 def _send_back(matrix: Tensor, found: Tensor | None, owner: int) -> tuple[Tensor, Any]:
     """Begin to send what the owner has found: whole, or to each process its rows [n, m]."""
-    if not isinstance(matrix, DTensor):
+    if shard_of(matrix) is None:
         update = torch.empty_like(matrix) if found is None else found
         return update, dist.broadcast(update, owner, async_op=True)
     size = -(-matrix.shape[0] // distributed.world())
-    update = matrix.to_local().new_empty(size, matrix.shape[1])
+    update = local(matrix).new_empty(size, matrix.shape[1])
     parts = None
     if found is not None:
         parts = [_padded(found[r * size : (r + 1) * size], size) for r in range(distributed.world())]
-    return update[: len(matrix.to_local())], dist.scatter(update, parts, owner, async_op=True)
+    return update[: len(local(matrix))], dist.scatter(update, parts, owner, async_op=True)
 
 
 def _padded(rows: Tensor, size: int) -> Tensor:
@@ -180,7 +179,7 @@ def optimizers(module: nn.Module, options: TrainingOptions = DEFAULTS) -> list[t
     if matrices:
         made.append(Muon(matrices.values(), options.matrix_lr))
     for sharded in (True, False):  # Adam cannot mix them
-        rest = [weight for weight in others.values() if isinstance(weight, DTensor) is sharded]
+        rest = [weight for weight in others.values() if (shard_of(weight) is not None) is sharded]
         if rest:
             made.append(torch.optim.Adam(rest, options.other_lr, betas=betas, fused=fused))
     return made

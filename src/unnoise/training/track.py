@@ -12,6 +12,8 @@ MISSING = "--track {0} needs the package {0}: pip install {0}"
 
 
 class _Writer(Protocol):
+    """What a tracker is told."""
+
     def log(self, values: dict[str, float], step: int) -> None: ...
     def finish(self) -> None: ...
 
