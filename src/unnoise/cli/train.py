@@ -110,7 +110,7 @@ def _last_checkpoint(run: "TrainingRun") -> str:
 
 def _print_result(run: "TrainingRun", report: "Report") -> None:
     from unnoise.data.source import Source
-    from unnoise.evaluation.dataset import LOSSY, figure_kind, reads_losslessly
+    from unnoise.evaluation.dataset import LOSSY, figure_kind
 
     if not report.finished:
         print(f"stopped at step {report.steps}; everything is saved: run the same command with --resume to go on")
@@ -120,6 +120,6 @@ def _print_result(run: "TrainingRun", report: "Report") -> None:
         f"bits per {run.model.codec.unit} ({figure_kind(run.model)}, held-out; trained on the {report.loss} loss), "
         f"{report.steps} steps, {report.tokens:,} tokens, {report.seconds:.0f} s of training"
     )
-    if isinstance(run.source, Source) and not reads_losslessly(run.model, run.source, run.source.splits[-1]):
+    if isinstance(run.source, Source) and not run.source.lossless(run.model.codec, run.source.splits[-1]):
         print(LOSSY)
     print(f"saved in {run.out}; try: unnoise generate --model {shlex.quote(str(run.out))} --watch")

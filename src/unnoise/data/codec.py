@@ -103,22 +103,30 @@ class _Table(Codec):
         self.vocab = len(symbols) + end
         self.end = len(symbols) if end else None
         self._number = {symbol: i for i, symbol in enumerate(symbols)}
+        codes = _code_points(symbols)
+        self._numbers = np.full(int(codes.max()) + 2, -1)  # of each code point; the last stands for all beyond
+        self._numbers[codes] = np.arange(len(codes))
 
     def normalise(self, text: str) -> str:
         """The nearest text within the alphabet."""
         raise NotImplementedError
 
     def encode(self, text: str, strict: bool = False) -> Tokens:
+        tokens = self._look_up(text)
+        unknown = tokens < 0
+        if not unknown.any():
+            return tokens
         if strict:
-            for place, symbol in enumerate(text):
-                if symbol not in self._number:
-                    raise ValueError(
-                        f"{symbol!r} at character {place + 1} is not among the {len(self.symbols)} symbols of this "
-                        f"{self.kind} codec"
-                    )
-        else:
-            text = self.normalise(text)
-        return np.array([self._number[symbol] for symbol in text], dtype=np.int64)
+            place = int(unknown.argmax())
+            raise ValueError(
+                f"{text[place]!r} at character {place + 1} is not among the {len(self.symbols)} symbols of this "
+                f"{self.kind} codec"
+            )
+        return self._look_up(self.normalise(text))
+
+    def _look_up(self, text: str) -> Tokens:
+        """The token of each character, −1 where it is none of the symbols: [n]."""
+        return self._numbers[np.minimum(_code_points(text), len(self._numbers) - 1)]
 
     def decode(self, tokens: Sequence[int] | Tokens) -> str:
         return "".join(self.symbols[token] for token in self.until_end(tokens))
@@ -143,15 +151,7 @@ class Text8(_Table):
     def normalise(self, text: str) -> str:
         if text.isascii() and not text.strip(LETTERS):
             return text
-        plain = _unaccented(text).lower()
-        spelled = "".join(f" {DIGITS[int(c)]} " if c in "0123456789" else c if c in LETTERS else " " for c in plain)
-        return re.sub(" +", " ", spelled)
-
-    def encode(self, text: str, strict: bool = False) -> Tokens:
-        if not text.isascii() or text.translate(_LETTERS_OUT):
-            return super().encode(text, strict)
-        codes = np.frombuffer(text.encode("ascii"), dtype=np.uint8).astype(np.int64)
-        return np.where(codes == 32, 26, codes - 97)
+        return re.sub("  +", " ", _unaccented(text).lower().translate(_SPELLED_OUT))
 
 
 class Characters(_Table):
@@ -232,8 +232,28 @@ def _short(value: Any) -> str:
     return shown if len(shown) <= 40 else f"{shown[:38]}…{shown[-1]}"
 
 
-_LETTERS_OUT = str.maketrans("", "", LETTERS)
+class _SpellingTable(dict[int, str]):
+    """What text8 has for each character: letters as they are, digits as words, a space for the rest."""
+
+    def __missing__(self, code: int) -> str:
+        return " "
+
+
+_SPELLED_OUT = _SpellingTable(
+    {ord(letter): letter for letter in LETTERS} | {ord("0") + i: f" {word} " for i, word in enumerate(DIGITS)}
+)
+
+
+def token_dtype(vocab: int) -> np.dtype[Any]:
+    """The smallest kind of number that tokens 0…vocab − 1 are kept as in files."""
+    return np.dtype(np.uint8 if vocab <= 256 else np.uint16 if vocab <= 65_536 else np.int32)
+
+
+def _code_points(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
 
 
 def _unaccented(text: str) -> str:
+    if text.isascii():
+        return text
     return "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))

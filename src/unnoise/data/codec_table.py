@@ -22,7 +22,8 @@ def codec_names() -> list[str]:
 def codec(name: str = "text8", texts: Iterable[str] | None = None, end: bool = False) -> Codec:
     """A codec by name; some, such as `chars`, `bpe` and `auto`, look at `texts`. end: add a token that ends documents.
 
-    auto: text8 if the texts need no more, else the texts' characters if these are at most 256, else bytes.
+    auto: text8 if the texts need no more, else the texts' characters if these are at most 256, else bytes; bytes, too, for
+    what is not UTF-8.
     """
     if name == AUTO:
         return _auto(check_texts(AUTO, texts), end)
@@ -36,10 +37,13 @@ def codec(name: str = "text8", texts: Iterable[str] | None = None, end: bool = F
 
 
 def _auto(texts: Iterable[str], end: bool) -> Codec:
-    symbols = Characters.of(texts).symbols
-    if set(symbols) <= set(Text8().symbols):
-        return Text8(end)
-    return Characters(symbols, end) if len(symbols) <= 256 else Bytes(end)
+    found: set[str] = set()
+    for text in texts:
+        fresh = set(text) - found
+        found |= fresh
+        if len(found) > 256 or any("\udc80" <= symbol <= "\udcff" for symbol in fresh):  # how bytes that are no UTF-8 are kept
+            return Bytes(end)
+    return Text8(end) if found <= set(Text8().symbols) else Characters("".join(sorted(found)), end)
 
 
 def codec_kind(codec: Codec) -> str:

@@ -22,15 +22,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unnoise.data.codec import Bytes, Codec
+from unnoise.data.codec import Codec, token_dtype
 from unnoise.data.codec_table import codec as make_codec, codec_kind
 from unnoise.data.documents import Documents, read_jsonl
 from unnoise.data.images import digits, images
-from unnoise.data.source import SAMPLE, SPLITS, Source, split_documents
+from unnoise.data.source import SAMPLE, Source
+from unnoise.data.splits import SPLITS, split_documents, split_name
 from unnoise.data.texts import Rows, Stream, Texts
 from unnoise.files import LARGEST_TEXT, read_bytes, write_atomically
 
-ALIASES = {"valid": ("valid", "validation", "val", "dev")}
 MAHONEY = {  # name → address, sha1 of the unzipped file, its size
     "text8": ("http://mattmahoney.net/dc/text8.zip", "6c70299b93b7e1f927b42cd8f6ac1a31547c7a2e", 100_000_000),
     "enwik8": ("http://mattmahoney.net/dc/enwik8.zip", "57b8363b814821dc9d47aa4d41f58733519076b2", 100_000_000),
@@ -63,12 +63,10 @@ class Corpus(Source):
         """Whether texts end, so that a codec should have an end token."""
         return any(len(texts) > 1 for texts in self.documents.values())
 
-    def sample(self, split: str) -> str:
-        return next(iter(self.documents[split]), "")[:SAMPLE]
+    def lossless(self, codec: Codec, split: str) -> bool:
+        return codec.gives_back(next(iter(self.documents[split]), "")[:SAMPLE])
 
     def codec(self, name: str, ends: bool) -> Codec:
-        if name == "auto":
-            name = default_codec_name(self)
         return make_codec(name, self.train_documents, end=ends and self.has_documents)
 
     def texts(self, codec: Codec, split: str, length: int, whole: bool = False) -> Texts:
@@ -96,7 +94,7 @@ class Corpus(Source):
     def tokens(self, codec: Codec, split: str) -> Tensor:
         """The split as one stream of tokens, documents divided by the end token: [n], memory-mapped."""
         documents = self._documents(split)
-        kind = np.dtype(np.uint8 if codec.vocab <= 256 else np.uint16 if codec.vocab <= 65_536 else np.int32)
+        kind = token_dtype(codec.vocab)
         label = json.dumps([self.key, split, codec_kind(codec), codec.identity()], sort_keys=True)
         path = cache_folder() / "tokens" / f"{hashlib.sha1(label.encode()).hexdigest()[:20]}.{kind.name}"
         if not is_whole(path):
@@ -188,12 +186,12 @@ def _thirds(text: str) -> dict[str, list[str]]:
 
 
 def _folder(folder: Path) -> Corpus:
+    files = sorted(path for path in folder.iterdir() if path.is_file())
     found: dict[str, Path] = {}
     for split in SPLITS:
-        for alias in ALIASES.get(split, (split,)):
-            for path in sorted(folder.iterdir()):
-                if path.is_file() and path.name.split(".")[0] == alias:
-                    found.setdefault(split, path)
+        mine = [path for path in files if split_name(path.name.split(".")[0]) == split]
+        if mine:
+            found[split] = min(mine, key=lambda path: path.name.split(".")[0] != split)
     if "train" in found or "test" in found:
         documents = {split: [_one_line(read_text(path))] for split, path in found.items()}
         return Corpus(folder.name, documents, _key(list(found.values())))
@@ -259,12 +257,6 @@ def _fetch(address: str, target: Path) -> Path:
             raise
     os.replace(part, target)
     return target
-
-
-def default_codec_name(corpus: Corpus) -> str:
-    """`bytes` where the text is not UTF-8, `auto` otherwise."""
-    sample = corpus.documents[next(iter(corpus.documents))][0][:100_000]
-    return Bytes.kind if any(0xDC80 <= ord(c) <= 0xDCFF for c in sample) else "auto"
 
 
 def source_of(data: object, labels: Sequence[Any] | None = None) -> Source:
