@@ -23,6 +23,7 @@ from unnoise.cli.images import InpaintCommand
 from unnoise.cli.info import InfoCommand, LsCommand
 from unnoise.cli.measure import EvalCommand, ScoreCommand
 from unnoise.cli.plot import PlotCommand
+from unnoise.cli.prepare import PrepareCommand
 from unnoise.cli.studio import StudioCommand
 from unnoise.cli.train import TrainCommand
 from unnoise.cli.write import CompleteCommand, GenerateCommand, InfillCommand
@@ -37,6 +38,7 @@ COMMANDS: dict[str, type[Any]] = {
     "score": ScoreCommand,
     "eval": EvalCommand,
     "compare": CompareCommand,
+    "prepare": PrepareCommand,
     "info": InfoCommand,
     "ls": LsCommand,
     "plot": PlotCommand,

@@ -38,8 +38,12 @@ class TrainCommand(RunOptions):
     @property
     def folder(self) -> Path:
         """Where the run is written."""
-        default = Path("runs") / f"{self.method}-{Path(self.data).name.split('.')[0]}"
-        return default if self.out is None else self.out
+        if self.out is not None:
+            return self.out
+        from unnoise.data.mixture import mixture_parts
+
+        parts = [name for name, _ in mixture_parts(self.data)] or [self.data]
+        return Path("runs") / "-".join([self.method, *(Path(part).name.split(".")[0] for part in parts)])
 
     def options(self) -> RunOptions:
         """The run that this command describes."""

@@ -17,6 +17,7 @@ import numpy as np
 Tokens = np.ndarray
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
 BLANK = "·"  # how a mask is shown
+SAMPLE = 20_000  # characters of a text by which it is seen whether a codec gives it back
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -171,11 +172,11 @@ class Characters(_Table):
 
     @staticmethod
     def of(texts: Iterable[str], end: bool = False) -> "Characters":
-        """The codec of all characters that occur, in the order of their code points."""
+        """The codec of all characters that occur, in the order of their code points; half a surrogate pair is none."""
         found: set[str] = set()
         for text in texts:
             found |= set(text)
-        return Characters("".join(sorted(found)), end)
+        return Characters("".join(sorted(symbol for symbol in found if not "\ud800" <= symbol <= "\udfff")), end)
 
     def normalise(self, text: str) -> str:
         return "".join(symbol if symbol in self._number else self._nearest(symbol) for symbol in text)
@@ -205,7 +206,11 @@ class Bytes(Codec):
         return Bytes(end)
 
     def encode(self, text: str, strict: bool = False) -> Tokens:
-        return np.frombuffer(text.encode("utf-8", "surrogateescape"), dtype=np.uint8).astype(np.int64)
+        try:
+            content = text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:  # half a surrogate pair, as JSON may have it
+            content = without_surrogates(text).encode()
+        return np.frombuffer(content, dtype=np.uint8).astype(np.int64)
 
     def decode(self, tokens: Sequence[int] | Tokens) -> str:
         return bytes(self.until_end(tokens)).decode("utf-8", "surrogateescape")
@@ -242,6 +247,11 @@ class _SpellingTable(dict[int, str]):
 _SPELLED_OUT = _SpellingTable(
     {ord(letter): letter for letter in LETTERS} | {ord("0") + i: f" {word} " for i, word in enumerate(DIGITS)}
 )
+
+
+def without_surrogates(text: str) -> str:
+    """The text with � for what is no character: half a surrogate pair, or a byte that was not UTF-8."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def token_dtype(vocab: int) -> np.dtype[Any]:

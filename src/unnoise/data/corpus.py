@@ -1,7 +1,8 @@
 """Corpora: where texts come from, tokenised once and memory-mapped.
 
 `corpus(source)` takes a name (`sotu`, `text8`, `enwik8`, `digits`), a text file (plain or .gz), lines of JSON with `text` and
-perhaps `label` (.jsonl), a folder with train, valid and test, or a file of images (.npz).
+perhaps `label` (.jsonl), a folder with train, valid and test, a folder that `prepare` has written, a file of images (.npz), or
+several of them with their weights, "A:0.7,B:0.3".
 """
 
 import hashlib
@@ -22,11 +23,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unnoise.data.codec import Codec, token_dtype
+from unnoise.data.codec import SAMPLE, Codec, token_dtype
 from unnoise.data.codec_table import codec as make_codec, codec_kind
 from unnoise.data.documents import Documents, read_jsonl
 from unnoise.data.images import digits, images
-from unnoise.data.source import SAMPLE, Source
+from unnoise.data.mixture import Mixture, mixture_parts
+from unnoise.data.shard_index import is_prepared
+from unnoise.data.shards import ShardedCorpus
+from unnoise.data.source import Source
 from unnoise.data.splits import SPLITS, split_documents, split_name
 from unnoise.data.texts import Rows, Stream, Texts
 from unnoise.files import LARGEST_TEXT, read_bytes, write_atomically
@@ -143,31 +147,37 @@ def is_whole(path: Path) -> bool:
 
 
 def corpus(source: str) -> Source:
-    """A corpus by name or path."""
+    """A corpus by name or path, or several mixed by weights ("A:0.7,B:0.3")."""
     path = Path(source)
     if not source:
         raise ValueError("name a corpus: sotu, text8, enwik8, digits, or a path")
     packaged = {"sotu": _sotu, "digits": digits}
     if source in packaged:
         return packaged[source]()
-    if path.suffix == ".npz" and path.is_file():
-        return images(path)
     if path.is_dir():
-        return _folder(path)
+        return ShardedCorpus.open(path) if is_prepared(path) else _folder(path)
     if path.is_file():
-        text = read_text(path)
-        if not text:
-            raise ValueError(f"{path} is empty: there is nothing to read")
-        if ".jsonl" in path.suffixes:
-            return read_jsonl(text, path.name)
-        return Corpus(path.name, _thirds(text), _key([path]))
+        return _file(path)
     if source in MAHONEY:
         return _mahoney(source)
+    if parts := mixture_parts(source):
+        return Mixture({name: (corpus(name), weight) for name, weight in parts})
     missing = "there is no file or folder" if path.suffix or path.name != source else "no corpus"
     raise ValueError(
         f"{missing} {source!r}: give sotu, text8, enwik8, digits, a text file, lines of JSON (.jsonl), a folder with train, "
-        "valid and test, or images in .npz"
+        "valid and test or of `unnoise prepare`, or images in .npz"
     )
+
+
+def _file(path: Path) -> Source:
+    if path.suffix == ".npz":
+        return images(path)
+    text = read_text(path)
+    if not text:
+        raise ValueError(f"{path} is empty: there is nothing to read")
+    if ".jsonl" in path.suffixes:
+        return read_jsonl(text, path.name)
+    return Corpus(path.name, _thirds(text), _key([path]))
 
 
 def read_text(path: Path) -> str:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from unnoise.data.codec import Codec
+from unnoise.data.codec import SAMPLE, Codec
 from unnoise.data.codec_table import AUTO, codec as make_codec
-from unnoise.data.source import SAMPLE, Source
+from unnoise.data.source import Source
 from unnoise.data.splits import split_documents, split_name
 from unnoise.data.texts import LabelledStreams, Rows, Stream, Texts
 

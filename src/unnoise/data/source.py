@@ -5,8 +5,6 @@ from abc import ABC, abstractmethod
 from unnoise.data.codec import Codec
 from unnoise.data.texts import Texts
 
-SAMPLE = 20_000  # characters
-
 
 class Source(ABC):
     """Where training data come from: texts, or images. label_names: of their classes, none where they have none."""
