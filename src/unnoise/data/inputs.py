@@ -161,11 +161,7 @@ def has_documents(inputs: list[Input]) -> bool:
     return any(one.kind != "text" or one.split is None for one in inputs) or len(set(splits)) < len(splits)
 
 
-def digest(inputs: list[Input], sources: Sequence[str]) -> str:
-    """What tells inputs from others, without reading them: names, kinds, splits and sizes."""
-    roots = [Path(source.partition("=")[2] or source) for source in sources]
-    listed = []
-    for one in inputs:
-        root = next((root for root in roots if one.path.is_relative_to(root) and one.path != root), one.path.parent)
-        listed.append([str(one.path.relative_to(root)), one.kind, one.split, one.size])
+def digest(inputs: list[Input]) -> str:
+    """What tells inputs from others, without reading them: names, kinds, splits and sizes, in their order."""
+    listed = [[one.path.name, one.kind, one.split, one.size] for one in inputs]
     return hashlib.blake2b(json.dumps(listed).encode(), digest_size=16).hexdigest()

@@ -96,7 +96,8 @@ def prepare(
 
     sources: files (text, .jsonl, .parquet, .arrow; packed as .gz, .zst, .bz2, .xz), folders of them, 🤗 datasets that were
     saved, or hf:NAME; split=SOURCE puts all of it into a split. See `PrepareOptions` for the options. workers: processes that
-    tokenise. say: is told what is done. stop: asked now and then whether to stop.
+    tokenise; more than one in a script need its `if __name__ == "__main__":`, as ever with multiprocessing. say: is told what
+    is done. stop: asked now and then whether to stop.
 
     Returns whether it is finished. Stopped or killed, the same call goes on, to the same shards.
     """
@@ -106,15 +107,18 @@ def prepare(
         raise ValueError(f"workers must be ≥ 1, found {workers}")
     names = [str(source) for source in ([sources] if isinstance(sources, str | Path) else sources)]
     inputs = find_inputs(names, chosen.field, chosen.lines)
-    described = {**asdict(chosen), "files": len(inputs), "inputs": digest(inputs, names)}
+    described = {**asdict(chosen), "files": len(inputs), "inputs": digest(inputs)}
     out = Path(out)
     if check_target(out, described):
+        say("all of it is there already")
         return True
     if not any(piece.text for one in inputs for piece in one.pieces()):
         raise ValueError(f"there is no text in {', '.join(names)}")
     inputs = divided(inputs, chosen.valid_share, chosen.test_share)
     begun = read_progress(out)
     codec = begun and begun.read_codec(out)
+    if begun is not None:
+        say(f"going on after {sum(shards.total('tokens') for shards in begun.splits.values()):,} tokens")
     if codec is None:
         codec = choose_codec(chosen.codec, inputs, (chosen.valid_share, chosen.test_share), say)
     with locked(out):

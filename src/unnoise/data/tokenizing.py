@@ -57,7 +57,7 @@ def text_batches(inputs: Sequence[Input], position: Position = BEGINNING, begun:
     batch, size = TextBatch(), 0
     done = float(sum(one.size for one in inputs[: position.number]))
     for number in range(position.number, len(inputs)):
-        one = inputs[number]
+        one, weight = inputs[number], inputs[number].size
         split = -1 if one.split is None else SPLITS.index(one.split)
         for piece in one.pieces(position.place if number == position.number else None):
             if piece.text or not piece.last or begun:
@@ -68,11 +68,11 @@ def text_batches(inputs: Sequence[Input], position: Position = BEGINNING, begun:
                 size += len(piece.text)
             begun = not piece.last
             batch.position = None if piece.position is None else Position(number, piece.position)
-            batch.done = done + piece.done * one.size
+            batch.done = done + piece.done * weight
             if size >= PIECE:
                 yield batch
                 batch, size = TextBatch(), 0
-        done += one.size
+        done += weight
         batch.position, batch.done = Position(number + 1), done
     yield batch
 
@@ -133,7 +133,8 @@ def encoded_batches(
             yield done, future.result()
     except BrokenProcessPool as error:
         raise ValueError(
-            "a worker process ended before its work was done (too little memory?): run the same command again to go on"
+            "a worker process ended before its work was done (too little memory, or a script without its "
+            '`if __name__ == "__main__":`): do the same again to go on, or take one worker'
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
