@@ -117,7 +117,7 @@ def main() -> None:
         rng, kills = random.Random(0), 0
         while True:
             process = subprocess.Popen([*command, "--out", str(folder / "killed")], **quiet)
-            watched(process, rng.uniform(0.1, 0.5) * seconds if kills < options.kills else float("inf"))
+            watched(process, rng.uniform(0.1, 0.25) * seconds if kills < options.kills else float("inf"))
             if process.poll() is not None:
                 break
             process.kill()

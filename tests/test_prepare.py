@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -340,7 +339,6 @@ def test_memory_does_not_grow_with_what_is_read(tmp_path: Path) -> None:
     source = ShardedCorpus.open(tmp_path / "out")
     stream = source.texts(source.codec("auto", ends=True), "train", 64)
     page = torch.arange(0, size - 64, 4096)
-    stream.batch(torch.arange(64), 0)
     before = resident()
     for starts in page.split(256):
         assert isinstance(stream, Stream)
@@ -439,16 +437,28 @@ def ended(group: int) -> bool:
     return False
 
 
-def test_stopped_it_goes_on(tmp_path: Path, small_pieces: None) -> None:
-    (tmp_path / "a.txt").write_text(" ".join(TEXTS))
-    prepare(tmp_path / "a.txt", tmp_path / "whole", codec="bytes", shard_size=5000)
-    asked: Iterator[bool] = iter([False, False, True])
-    assert not prepare(tmp_path / "a.txt", tmp_path / "out", codec="bytes", shard_size=5000, stop=lambda: next(asked, True))
-    with pytest.raises(ValueError, match=r"out is not finished: run the same `unnoise prepare` again"):
-        corpus(str(tmp_path / "out"))
-    assert prepare(tmp_path / "a.txt", tmp_path / "out", codec="bytes", shard_size=5000)
-    assert same_files(tmp_path / "whole", tmp_path / "out")
-    assert prepare(tmp_path / "a.txt", tmp_path / "out", codec="bytes", shard_size=5000)  # all is there
+@pytest.mark.parametrize("kind", ["one text", "long texts", "records"])
+def test_stopped_after_every_batch_it_comes_to_the_same_shards(tmp_path: Path, small_pieces: None, kind: str) -> None:
+    source = tmp_path / "source"
+    long = [" ".join(random.Random(i).choices(WORDS, k=150)) for i in range(8)]
+    if kind == "long texts":
+        source.mkdir()
+        for i, text in enumerate(long):
+            (source / f"{i}.txt").write_text(text)
+    else:
+        source = tmp_path / ("a.txt" if kind == "one text" else "a.jsonl")
+        records = "\n".join(json.dumps({"text": text}) for text in [*TEXTS[:20], *long[:2], *TEXTS[20:30]])
+        source.write_text(" ".join(long) if kind == "one text" else records)
+    options: Any = {"codec": "bytes", "shard_size": 1500, "valid_share": 0.3, "test_share": 0.3}
+    prepare(source, tmp_path / "whole", **options)
+    assert len(read_index(tmp_path / "whole").splits) == 3
+    stops = 0
+    while not prepare(source, tmp_path / "out", stop=lambda: True, **options):
+        with pytest.raises(ValueError, match=r"out is not finished: run the same `unnoise prepare` again"):
+            corpus(str(tmp_path / "out"))
+        stops += 1
+    assert stops > 8 and same_files(tmp_path / "whole", tmp_path / "out")
+    assert prepare(source, tmp_path / "out", **options)  # all is there
 
 
 def test_other_options_and_other_files_are_refused(tmp_path: Path) -> None:

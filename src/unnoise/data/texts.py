@@ -128,7 +128,7 @@ class LabelledStreams(ShuffledTexts):
         x = torch.empty(len(place), self.streams[0].length, dtype=torch.long)
         for i in which.unique().tolist():
             here = which == i
-            x[here] = self.streams[i].read(within[here], epoch[here], seed_of(seed, i)).x
+            x[here] = self.streams[i].read(within[here], epoch[here], seed).x
         return Batch(x, self.labels[which])
 
     @property
