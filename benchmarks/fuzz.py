@@ -311,6 +311,7 @@ LINES = [
     "eval --model {model} --data {text} --split test --windows 4 --samples 2",
     "correct --model {model} {text}",
     "info --model {model}",
+    "prepare {text} --workers 1 --codec bpe-300 --shard-size 500 --valid-share 0.1 --out {out}",
     "ls",
     "plot schedule --out {out}.png",
     "plot chain --model {model} --steps 2 --out {out}.png",

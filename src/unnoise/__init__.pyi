@@ -3,6 +3,9 @@
 from unnoise.data import Codec as Codec, codec as codec
 from unnoise.data.corpus import Corpus as Corpus, corpus as corpus
 from unnoise.data.documents import Documents as Documents
+from unnoise.data.mixture import Mixture as Mixture
+from unnoise.data.prepare import prepare as prepare
+from unnoise.data.shards import ShardedCorpus as ShardedCorpus
 from unnoise.denoiser import (
     Denoiser as Denoiser,
     SamplingDenoiser as SamplingDenoiser,

@@ -17,6 +17,7 @@ from torch import Tensor
 GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # 2⁶⁴ over the golden ratio: the step of SplitMix64, as a signed number
 COMMON = 0x632BE59BD9B4E019  # the row of what is drawn once for all rows
 RESOLUTION = 2.0**-53
+ROUNDS = 12  # of the Feistel network that shuffles; with fewer, small permutations are not equally likely
 
 
 class RowGenerator:
@@ -79,6 +80,33 @@ def seed_of(*numbers: int) -> int:
     for number in numbers:
         key = _mix((key ^ torch.tensor([number])) + GOLDEN)
     return int(key)
+
+
+def shuffled(numbers: Tensor, count: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Numbers n ≥ 0 of an endless order whose every epoch is another permutation of 0…count − 1: (epoch, place), [B] long each.
+
+    epoch = n // count, and the place is π(n mod count) with a permutation π that (seed, epoch) fixes; nothing is stored, and
+    n's place does not depend on which others are asked for. π is a Feistel network over the cells (l, r) of a table with at
+    least `count` of them, l ← l + F(r) mod rows and r ← r + F(l) mod columns in turn; a cell beyond `count` is put through
+    it again, until one is not (cycle walking; Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
+    """
+    rows = math.isqrt(count - 1) + 1
+    columns = -(-count // rows)
+    epoch = numbers // count
+    key = _mix(_mix(torch.tensor([seed], device=numbers.device)) + GOLDEN * epoch)
+    keys = _mix(key + GOLDEN * torch.arange(1, ROUNDS + 1, device=numbers.device)[:, None])  # [ROUNDS, B]
+
+    def permuted(cell: Tensor) -> Tensor:
+        sides, sizes = [cell // columns, cell % columns], (rows, columns)
+        for i, key in enumerate(keys):
+            mine, other = i % 2, 1 - i % 2
+            sides[mine] = (sides[mine] + _shift(_mix(key + GOLDEN * sides[other]), 1) % sizes[mine]) % sizes[mine]
+        return sides[0] * columns + sides[1]
+
+    place = permuted(numbers % count)
+    while bool((beyond := place >= count).any()):
+        place = torch.where(beyond, permuted(place), place)
+    return epoch, place
 
 
 Generator = torch.Generator | RowGenerator | None

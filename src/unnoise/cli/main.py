@@ -24,6 +24,7 @@ from unnoise.cli.info import InfoCommand, LsCommand
 from unnoise.cli.measure import EvalCommand, ScoreCommand
 from unnoise.cli.plan import PlanCommand
 from unnoise.cli.plot import PlotCommand
+from unnoise.cli.prepare import PrepareCommand
 from unnoise.cli.run_command import RunCommand, kept_defaults
 from unnoise.cli.studio import StudioCommand
 from unnoise.cli.train import TrainCommand
@@ -39,6 +40,7 @@ COMMANDS: dict[str, type[Any]] = {
     "score": ScoreCommand,
     "eval": EvalCommand,
     "compare": CompareCommand,
+    "prepare": PrepareCommand,
     "plan": PlanCommand,
     "info": InfoCommand,
     "ls": LsCommand,

@@ -42,8 +42,13 @@ class TrainCommand(RunCommand):
     @property
     def folder(self) -> Path:
         """Where the run is written."""
-        default = self.recipe_name or f"{self.method}-{Path(self.data).name.split('.')[0]}"
-        return Path("runs") / default if self.out is None else self.out
+        if self.out is not None:
+            return self.out
+        from unnoise.data.mixture import mixture_parts
+
+        parts = [name for name, _ in mixture_parts(self.data)] or [self.data]
+        named = "-".join([self.method, *(Path(part).name.split(".")[0] for part in parts)])
+        return Path("runs") / (self.recipe_name or named)
 
     def defaults(self) -> dict[str, Any]:
         """With --resume also the options of the run that goes on: what was not typed is as it was."""
@@ -112,7 +117,7 @@ def _last_checkpoint(run: "TrainingRun") -> str:
 
 def _print_result(run: "TrainingRun", report: "Report") -> None:
     from unnoise.data.source import Source
-    from unnoise.evaluation.dataset import LOSSY, figure_kind, reads_losslessly
+    from unnoise.evaluation.dataset import LOSSY, figure_kind
 
     if not report.finished:
         print(f"stopped at step {report.steps}; everything is saved: run the same command with --resume to go on")
@@ -122,6 +127,6 @@ def _print_result(run: "TrainingRun", report: "Report") -> None:
         f"bits per {run.model.codec.unit} ({figure_kind(run.model)}, held-out; trained on the {report.loss} loss), "
         f"{report.steps} steps, {report.tokens:,} tokens, {report.seconds:.0f} s of training"
     )
-    if isinstance(run.source, Source) and not reads_losslessly(run.model, run.source, run.source.splits[-1]):
+    if isinstance(run.source, Source) and not run.source.lossless(run.model.codec, run.source.splits[-1]):
         print(LOSSY)
     print(f"saved in {run.out}; try: unnoise generate --model {shlex.quote(str(run.out))} --watch")

@@ -179,7 +179,7 @@ class RunOptions(TrainingOptions):
     """A name from `unnoise ls`."""
     data: str = "sotu"
     """sotu, text8, enwik8, digits, a text file, lines of JSON with `text` and perhaps `label` (.jsonl), a folder (train, valid
-    and test, or text files), or images in .npz."""
+    and test, text files, or what `unnoise prepare` wrote), images in .npz, or several with their weights, as A:0.7,B:0.3."""
     size: str = "tiny"
     """nano, tiny, small or base."""
     width: int | None = None
@@ -191,7 +191,7 @@ class RunOptions(TrainingOptions):
     length: int = 256
     """Tokens of a text."""
     codec: str = "auto"
-    """auto, text8, bytes, chars, bpe, bpe-4096, gpt2:FOLDER, or a registered one."""
+    """auto, text8, bytes, chars, bpe, bpe-4096, gpt2:FOLDER, a registered one, or a folder with a model or shards, for its."""
     network: str = "transformer"
     """transformer, or a registered one, with its fields as in gru:width=128."""
 
