@@ -233,12 +233,11 @@ def state_of(run: TrainingRun) -> tuple[Any, ...]:
 def fuzz_states(count: int, seed: int, home: Path) -> Iterator[tuple[str, str]]:
     first = run_in(home / "run")
     first.run(stop=lambda: first.done >= 5)
+    steps = sorted(path.name for path in (home / "run" / "checkpoints").iterdir())
     good = []
-    for name in ("training.safetensors", "training.previous.safetensors"):
-        alone = home / f"only {name}"
-        alone.mkdir()
-        shutil.copyfile(home / "run" / name, alone / "training.safetensors")
-        one = run_in(alone)
+    for name in steps:
+        shutil.copytree(home / "run" / "checkpoints" / name, home / f"only {name}" / "checkpoints" / name)
+        one = run_in(home / f"only {name}")
         one.resume()
         good.append(state_of(one))
     for i in range(count):
@@ -246,10 +245,8 @@ def fuzz_states(count: int, seed: int, home: Path) -> Iterator[tuple[str, str]]:
         folder = home / "damaged run"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(home / "run", folder)
-        for name in rng.choice(
-            [["training.safetensors"], ["training.safetensors"], ["training.safetensors", "training.previous.safetensors"]]
-        ):
-            damage_file(folder / name, rng)
+        for name in rng.choice([steps[-1:], steps[-1:], steps]):
+            damage_file(rng.choice(sorted((folder / "checkpoints" / name).iterdir())), rng)
 
         def act(folder: Path = folder) -> bool:
             run = run_in(folder)
@@ -314,6 +311,7 @@ LINES = [
     "eval --model {model} --data {text} --split test --windows 4 --samples 2",
     "correct --model {model} {text}",
     "info --model {model}",
+    "prepare {text} --workers 1 --codec bpe-300 --shard-size 500 --valid-share 0.1 --out {out}",
     "ls",
     "plot schedule --out {out}.png",
     "plot chain --model {model} --steps 2 --out {out}.png",

@@ -53,7 +53,7 @@ def run(line: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
 
 def test_training_leaves_a_model_a_log_and_a_picture(home: Path) -> None:
     names = {path.name for path in (home / "runs" / "mdlm").iterdir()}
-    assert {"config.json", "model.safetensors", "training.safetensors", "log.jsonl"} <= names
+    assert {"config.json", "model.safetensors", "checkpoints", "log.jsonl"} <= names
     pytest.importorskip("matplotlib")
     assert (home / "runs" / "mdlm" / "curve.png").read_bytes()[:4] == b"\x89PNG"
 
@@ -77,6 +77,9 @@ def test_training_leaves_a_model_a_log_and_a_picture(home: Path) -> None:
         ("ls --recipes --json", {"recipes"}),
         ("plan mdlm --codec text8 --size nano --steps 9 --json", {"run", "parameters", "memory", "traffic", "days", "fits"}),
         ("train mdlm --data text.txt --out runs/mdlm --resume --steps 5 --json", {"out", "steps", "bits", "finished"}),
+        ("prepare text.txt --out prepared --workers 1 --json", {"out", "seconds", "codec", "dtype", "splits", "options"}),
+        ("prepare text.txt --out prepared --workers 1 --json", {"out", "splits"}),  # all is there already
+        ("info prepared --verify --json", {"codec", "splits", "verified"}),
     ],
 )
 def test_json(line: str, keys: set[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,6 +99,9 @@ def test_json(line: str, keys: set[str], capsys: pytest.CaptureFixture[str]) -> 
         ("score 'the cat' --model runs/ar", "(exact"),
         ("eval --data text.txt --windows 3 --split valid", "3 windows of 16"),
         ("info", "transformer, depth 1, width 16, heads 2"),
+        ("info runs/mdlm", "transformer, depth 1, width 16, heads 2"),
+        ("prepare text.txt --out prepared-2 --workers 1", "train on it: unnoise train mdlm --data prepared-2"),
+        ("info prepared-2", "prepared data, uint8 in memory-mapped shards"),
         ("info --schedule", "schedule   t"),
         ("info --schedule --model runs/ar", "this method has no noise"),
         ("info --schedule --model runs/genmd4", "revealed last:"),
@@ -266,6 +272,24 @@ MISTAKES = {
     "plan --recipe mdlm-owt --precision int8": "invalid choice 'int8' for argument '--precision'",
     "plan --recipe mdlm-owt --size huge": "unknown size 'huge'",
     "train mdlm --size": "missing value for argument '--size'",
+    "train mdlm --data text.txt:0.5,nowhere:0.5 --steps 1": "no corpus 'nowhere'",
+    "train mdlm --data text.txt:0,./text.txt:1 --steps 1": "the weight of a corpus must be > 0, found 0, 1",
+    "prepare": "give the folder to write, with --out",
+    "prepare --out new": "name what to prepare: text files, .jsonl or Parquet files",
+    "prepare nowhere --out new": "there is no file or folder 'nowhere' to prepare",
+    "prepare text.txt --out text.txt": "--out needs a folder of its own, found 'text.txt'",
+    "prepare text.txt --out ''": "--out needs a folder of its own, found '.'",
+    "prepare text.txt --out text.txt/new": "text.txt is not a folder",
+    "prepare text.txt --out runs/mdlm": "runs/mdlm is not empty: choose another --out",
+    "prepare text.txt --out new --codec morse": "unknown codec 'morse'",
+    "prepare text.txt --out new --codec bpe-9": "at least 256",
+    "prepare text.txt --out new --workers 0": "--workers must be ≥ 1, found 0",
+    "prepare text.txt --out new --valid-share 1.5": "valid_share must lie in [0, 1), found 1.5",
+    "prepare text.txt --out new --valid-share 0.5 --test-share 0.5": "leave nothing to train on",
+    "prepare text.txt --out new --shard-size 0": "shard_size must be ≥ 1, found 0",
+    "prepare text.txt --outt new": "did you mean --out?",
+    "info text.txt --model runs/mdlm": "name one thing, as FOLDER or with --model",
+    "info runs/mdlm --verify": "--verify is for a folder of `unnoise prepare`",
     "generate --model nowhere": "there is no model in nowhere",
     "generate --sampler magic": "unknown sampler 'magic'",
     "generate --steps 0": "steps must be a whole number",
@@ -372,7 +396,7 @@ def test_control_c_saves_and_says_how_to_go_on(home: Path) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130 and "--resume" in out and "Traceback" not in err
-    assert (home / "runs" / "stopped" / "training.safetensors").exists()
+    assert list((home / "runs" / "stopped" / "checkpoints").glob("*/run.json"))
 
 
 def test_help_answers_within_a_second() -> None:

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,13 +17,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import unnoise
-from unnoise.checkpoint.tensors import packed
 from unnoise.cli.main import main
 from unnoise.data.corpus import corpus
 from unnoise.data.images import images
 from unnoise.files import locked, read_bytes
-from unnoise.training.loop import NotANumber, TrainingRun
+from unnoise.training.loop import TrainingRun
 from unnoise.training.options import TrainingOptions
+from unnoise.training.report import NotANumber
 
 TEXT = "the cat sat on the mat while a dog barked at the moon and seven birds sang in the old tree. " * 40
 
@@ -282,14 +283,23 @@ def run_of(folder: Path, **options: object) -> TrainingRun:
     return TrainingRun(nano(), tokens, chosen, folder)
 
 
-def test_a_damaged_state_falls_back_to_the_one_before(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["cut", "changed", "unfinished"])
+def test_a_damaged_state_falls_back_to_the_one_before(how: str, tmp_path: Path) -> None:
     run_of(tmp_path / "whole").run()
     run = run_of(tmp_path / "cut")
     run.run(stop=lambda: run.done >= 6)
-    path = tmp_path / "cut" / "training.safetensors"
-    path.write_bytes(path.read_bytes()[:-100])
+    newest = max((tmp_path / "cut" / "checkpoints").iterdir())
+    assert newest.name == "step-00000006" and not run.damaged
+    if how == "cut":
+        path = next(newest.glob("*.safetensors"))
+        path.write_bytes(path.read_bytes()[:-100])
+    elif how == "changed":
+        path = next(newest.glob("*.safetensors"))
+        path.write_bytes(path.read_bytes()[:-100] + bytes(100))
+    else:
+        (newest / "run.json").unlink()
     again = run_of(tmp_path / "cut")
-    assert again.resume() and 0 < again.done <= 6
+    assert again.resume() and again.done == 4 and "step-00000006 cannot be read" in again.damaged
     again.run()
     whole, cut = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "cut"))
     assert whole == cut
@@ -298,10 +308,19 @@ def test_a_damaged_state_falls_back_to_the_one_before(tmp_path: Path) -> None:
 def test_a_state_without_its_step_is_one_sentence(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     run.run(stop=lambda: run.done >= 3)
-    path = tmp_path / "training.safetensors"
-    about = {"method": "mdlm", "options": {}, "data_digest": run.data_digest}
-    path.write_bytes(packed(load_file(path), about))
+    path = tmp_path / "checkpoints" / "step-00000003" / "run.json"
+    about = {"method": "mdlm", "options": {}, "data_digest": run.data_digest, "files": json.loads(path.read_text())["files"]}
+    path.write_text(json.dumps(about))
     with pytest.raises(ValueError, match="does not say how far"):
+        run_of(tmp_path).resume()
+
+
+def test_the_newest_checkpoints_are_kept_and_a_state_of_an_earlier_version_is_one_sentence(tmp_path: Path) -> None:
+    run_of(tmp_path, keep=3).run()
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [f"step-{i:08d}" for i in (4, 6, 8)]
+    shutil.rmtree(tmp_path / "checkpoints")
+    (tmp_path / "training.safetensors").write_bytes(b"")
+    with pytest.raises(ValueError, match="is of an earlier version of unnoise"):
         run_of(tmp_path).resume()
 
 

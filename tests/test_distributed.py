@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +16,11 @@ import unnoise
 from unnoise import distributed
 from unnoise.cli.workers import free_port
 from unnoise.rng import RowGenerator, seed_of
+from unnoise.training.checkpoint import state_of
 from unnoise.training.loop import TrainingRun
 from unnoise.training.optimizer import orthogonal, orthogonal_each, owners
 from unnoise.training.options import TrainingOptions
+from unnoise.training.parallel import local, whole
 
 TEXT = "the cat sat on the mat while a dog barked at the moon and seven birds sang in the old tree. " * 40
 METHODS = {"mdlm": "fast", "genmd4": "paper", "sedd-uniform": "paper", "gaussian:learned=true": "paper"}
@@ -36,8 +39,16 @@ def results(options: dict[str, Any]) -> dict[str, Any]:
     for method, loss in METHODS.items():
         run = run_of(method, loss, **options)
         losses = [run.step() for _ in range(STEPS)]
-        gradient = torch.cat([weight.grad.flatten() for weight in run.learned.parameters() if weight.grad is not None])
-        found[method] = {"losses": losses, "bits": run.evaluate(), "gradient": gradient, "tokens": run.tokens}
+        gradients = {name: weight.grad for name, weight in run.learned.named_parameters() if weight.grad is not None}
+        gradient = torch.cat([one.flatten() for one in whole(gradients).values()])
+        kept = [local(value).nbytes for name, value in state_of(run).items() if name.startswith(("weight", "moment"))]
+        found[method] = {
+            "losses": losses,
+            "bits": run.evaluate(),
+            "gradient": gradient,
+            "tokens": run.tokens,
+            "bytes": sum(kept),
+        }
     return found
 
 
@@ -61,7 +72,15 @@ def alone() -> dict[str, Any]:
     return results({})
 
 
-@pytest.mark.parametrize(("world", "options"), [(2, {}), (3, {"batch": 4, "accumulate": 2})])
+@pytest.mark.parametrize(
+    ("world", "options"),
+    [
+        (2, {"keep": 1}),
+        (3, {"device_batch": 2}),
+        (2, {"shard": True, "checkpoint_activations": True}),
+        (4, {"shard": True, "accumulate": 2}),
+    ],
+)
 def test_any_number_of_processes_trains_alike(
     alone: dict[str, Any], world: int, options: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -72,6 +91,18 @@ def test_any_number_of_processes_trains_alike(
         assert found["losses"] == pytest.approx(wanted["losses"], rel=1e-5), method
         assert found["bits"] == pytest.approx(wanted["bits"], rel=1e-5) and found["tokens"] == wanted["tokens"]
         assert torch.allclose(found["gradient"], wanted["gradient"], rtol=1e-5, atol=1e-5 * float(wanted["gradient"].norm()))
+        if options.get("shard"):  # each has its part of weights and moments
+            assert found["bytes"] <= 1.2 / world * wanted["bytes"], method
+        else:
+            assert found["bytes"] == wanted["bytes"]
+
+
+KILLS = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "kills.py"))
+
+
+def test_killed_processes_are_resumed_by_another_number_of_them(tmp_path: Path) -> None:
+    """One process of two, then the group; resumed with and without shards: the losses are those of a run undisturbed."""
+    assert "as undisturbed" in KILLS["kills"](tmp_path, count=2, steps=40)[-1]
 
 
 def test_a_batch_in_parts_is_the_same_batch() -> None:

@@ -26,12 +26,9 @@ DEVICES = Devices(8, 1e15, 80 * GIB, 0.5)
 
 
 def planned(devices: Devices = DEVICES, vocab: int = 50_257, **changes: Any) -> Plan:
-    """A small run; what is no option of a run is for `plan`."""
-    own = {
-        name: changes.pop(name) for name in ("shard", "precision", "device_batch", "checkpoint_activations") if name in changes
-    }
+    """A small run."""
     options: dict[str, Any] = {"method": "mdlm", "size": "base", "length": 128, "batch": 64, "steps": 100, "optimizer": "adamw"}
-    return plan(RunOptions(**{**options, **changes}), devices, vocab, **own)
+    return plan(RunOptions(**{**options, **changes}), devices, vocab)
 
 
 # ---- memory -----------------------------------------------------------------------------------------------------------
@@ -39,19 +36,17 @@ def planned(devices: Devices = DEVICES, vocab: int = 50_257, **changes: Any) -> 
 SHARDED = """
 import json, torch, torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from unnoise.method_table import method
 from unnoise.training.options import RunOptions
+from unnoise.training.parallel import shard_network
 from unnoise.training.plan import network_of
 
 dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=64)
 mesh = init_device_mesh("cpu", (64,))
 options = RunOptions(method="mdlm", size="base", width=2304, depth=12, heads=12, length=1024)
 network, _ = network_of(options, method(options.method), 50_257)
-for block in network.blocks:
-    fully_shard(block, mesh=mesh)
-fully_shard(network, mesh=mesh)
+shard_network(network, mesh=mesh)
 weights = list(network.parameters())
 adam = torch.optim.AdamW(weights, foreach=False)
 for weight in weights:
@@ -168,9 +163,10 @@ def test_operations_are_what_torch_counts(fields: dict[str, Any]) -> None:
 
 def test_muons_operations() -> None:
     with FlopCounterMode(display=False) as counter:
-        orthogonal(torch.randn(12, 20))
-        orthogonal(torch.randn(20, 12))
-    assert counter.get_total_flops() == 2 * newton_schulz_flops((12, 20)) == 2 * newton_schulz_flops((20, 12))
+        for shape in ((12, 20), (20, 12), (12, 48), (24, 12)):
+            orthogonal(torch.randn(shape))
+    wanted = 2 * newton_schulz_flops((12, 20)) + newton_schulz_flops((48, 12)) + newton_schulz_flops((12, 24))
+    assert counter.get_total_flops() == wanted
 
 
 def test_how_often_the_network_is_called() -> None:
@@ -188,7 +184,12 @@ def test_how_often_the_network_is_called() -> None:
 
 def test_time_and_tokens() -> None:
     found = planned(method="d3pm-absorb", accumulate=2)
-    assert found.tokens_per_step == 2 * 64 * 128 and found.tokens == 100 * found.tokens_per_step
+    assert (
+        found.parts == 2
+        and found.device_batch == 4
+        and found.tokens_per_step == 64 * 128
+        and found.tokens == 100 * found.tokens_per_step
+    )
     total = sum(found.flops_per_step.values())
     assert (
         found.seconds_per_step == pytest.approx(total / (8 * 1e15 * 0.5))

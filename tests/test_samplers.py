@@ -23,7 +23,9 @@ from unnoise import (
     sample_frames,
 )
 from unnoise.denoiser import SamplingDenoiser
+from unnoise.sampler import base
 from unnoise.sampler.base import GridSampler
+from unnoise.sampler.psi import Psi
 from unnoise.sampler.tau_leaping import Leaping
 
 TOYS = {"K=3 L=2": Toy(3, 2, seed=0), "K=4 L=3": Toy(4, 3, seed=1)}
@@ -268,16 +270,54 @@ def test_the_grids_and_where_leaping_begins() -> None:
         assert torch.allclose(made.schedule.alpha(begin), torch.tensor([1e-5]), rtol=0.2)
 
 
-def test_a_step_reveals_the_right_share_of_masks() -> None:
-    """After a step from t to s a mask stays with probability (1 − α_s)/(1 − α_t)."""
-    for schedule in ("linear", "cosine", "polynomial"):
+def test_masks_are_revealed_in_the_step_that_the_schedule_says() -> None:
+    """Step i from t to s reveals a share (1 − α_t − (1 − α_s))/(1 − α(1)) of all; what is given or written never jumps."""
+    for schedule in ("linear", "cosine", "polynomial", "log-linear", "geometric"):
         made = build("masked", schedule, 3)
         x = torch.full((400, 100), made.mask)
-        s, t = torch.full((400,), 0.3), torch.full((400,), 0.8)
+        x[:, :10] = 1
         free = torch.ones_like(x, dtype=torch.bool)
-        moving = made.jump_positions(x, s, t, free, torch.Generator().manual_seed(0))
-        share = 1 - float(moving.double().mean())
-        assert abs(share - float(made.schedule.noise(s[:1]) / made.schedule.noise(t[:1]))) < 0.01
+        free[:, 10:20] = False
+        times = Ancestral(7, "cosine").times()
+        steps = made.jump_steps(x, free, times, torch.Generator().manual_seed(0))
+        assert steps is not None and (steps[:, :20] == 7).all() and int(steps[:, 20:].max()) < 7
+        noise = torch.cat([made.schedule.noise(torch.tensor(times)), torch.zeros(1)])
+        assert chi_square(torch.bincount(steps[:, 20:].flatten(), minlength=7), -noise.diff() / noise[0]) > 1e-4
+    assert build("masked", "per-token", 3).jump_steps(x, free, times) is None
+
+
+@pytest.mark.parametrize(
+    ("schedule", "sampler"),
+    [("linear", Ancestral(40)), ("per-token", Ancestral(40)), ("linear", TweedieLeaping(40)), ("linear", FirstHitting())],
+)
+def test_rows_in_which_nothing_moves_need_not_be_read(schedule: str, sampler: Sampler) -> None:
+    """With a denoiser that depends on t: fewer rows are read, and the same texts come out."""
+    toy = TOYS["K=4 L=3"]
+    made = build("masked", schedule, 4)
+    inner, read = Random(toy, made, time=1.0), [0, 0]
+    given = torch.full((50, 3), -1)
+    given[:30, 0], given[:10, 1] = 2, 3
+
+    def drawn(independent: bool) -> torch.Tensor:
+        def counted(x_t, t, where=None):
+            read[independent] += len(x_t)
+            return inner(x_t, t, where)
+
+        return sample(made, counted, batch=50, length=3, sampler=sampler, given=given, independent_rows=independent)
+
+    assert torch.equal(drawn(False), drawn(True)) and read[1] < 0.95 * read[0]
+
+
+def test_tokens_are_drawn_in_blocks_as_they_are_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    toy = TOYS["K=4 L=3"]
+    for process, sampler in itertools.product(
+        (build("uniform", "linear", 4), build("masked", "per-token", 4)), (Ancestral(6), EulerLeaping(6), Psi(6, kappa=0.5))
+    ):
+        denoiser = Random(toy, process)
+        whole = sample(process, denoiser, batch=20, length=3, sampler=sampler)
+        with monkeypatch.context() as patch:
+            patch.setattr(base, "BLOCK", 30)
+            assert torch.equal(sample(process, denoiser, batch=20, length=3, sampler=sampler), whole)
 
 
 def test_top_p_reaches_the_draw() -> None:

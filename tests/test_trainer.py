@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,8 +20,11 @@ from unnoise.data import Text8
 from unnoise.data.corpus import Corpus
 from unnoise.method_table import methods
 from unnoise.training.average import WeightAverage
-from unnoise.training.loop import NotANumber, TrainingRun, learning_rate_factor
+from unnoise.training.learning_rate import learning_rate_factor
+from unnoise.training.loop import TrainingRun
 from unnoise.training.options import TrainingOptions
+from unnoise.training.report import NotANumber
+from unnoise.training.track import Tracker
 
 TEXT = "the cat sat on the mat and the dog sat on the log while the rat ran round the hat " * 120
 TOKENS = torch.from_numpy(Text8().encode(TEXT))
@@ -82,7 +86,7 @@ def test_an_objective_of_ones_own() -> None:
 def test_accumulation_and_averaged_weights(tmp_path: Path) -> None:
     model = nano()
     unnoise.train(model, TOKENS, steps=10, batch=4, accumulate=2, ema=0.9, out=tmp_path, eval_windows=4)
-    state = load_file(tmp_path / "training.safetensors")
+    state = load_file(next(tmp_path.glob("checkpoints/step-00000010/*.safetensors")))
     saved = load_file(tmp_path / "model.safetensors")
     assert torch.equal(saved["network.head.bias"], state["average/network.head.bias"])
     assert not torch.equal(saved["network.head.bias"], state["weight/network.head.bias"])
@@ -111,6 +115,40 @@ def test_the_learning_rate_rises_and_falls() -> None:
     rates = [learning_rate_factor(i / 100, options) for i in range(101)]
     assert rates[0] < 0.1 and rates[10] == 1 and rates[50] == 1 and rates[100] == 0
     assert rates[75] == pytest.approx(0.5)
+
+
+def test_how_it_is_computed_changes_no_result() -> None:
+    """Parts, recomputed activations and deterministic kernels: the same to rounding; bfloat16 nearly."""
+    plain = losses_of()
+    for options in ({"accumulate": 3}, {"device_batch": 1}, {"checkpoint_activations": True}, {"deterministic": True}):
+        assert losses_of(**options) == pytest.approx(plain, rel=1e-5), options
+    torch.use_deterministic_algorithms(False)
+    low = losses_of(precision="bfloat16")
+    assert low != plain and low == pytest.approx(plain, rel=0.02)
+
+
+def losses_of(**options: Any) -> list[float]:
+    run = TrainingRun(nano(), TOKENS, TrainingOptions(steps=6, batch=4, **options))
+    return [run.step() for _ in range(6)]
+
+
+def test_a_profile_and_a_tracker(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    tracker = Tracker("tensorboard", tmp_path, {"steps": 8})
+    unnoise.train(nano(), TOKENS, steps=8, batch=4, out=tmp_path, eval_windows=4, profile=2, callbacks=[tracker])
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    logged = [line["grad_norm"] for line in log if "grad_norm" in line]
+    assert [event.value for event in events.Scalars("grad_norm")] == pytest.approx(logged) and len(logged) == 8
+    assert len(events.Scalars("valid_bits_per_char")) == 2
+    assert "aten::mm" in (tmp_path / "profile.txt").read_text()
+    assert json.loads((tmp_path / "profile.json").read_text())["traceEvents"]
+    with pytest.raises(ValueError, match="no tracker 'paper'"):
+        Tracker("paper", tmp_path, {})
+    with pytest.raises(ValueError, match="--track wandb needs the package wandb"):
+        Tracker("wandb", tmp_path, {})
 
 
 def test_the_log_and_the_notes(tmp_path: Path) -> None:
@@ -149,8 +187,10 @@ def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path: Path) -> None:
         return good()
 
     run.step = bad
-    with pytest.raises(NotANumber, match="the loss became nan at step 6"):
-        run.run()
+    with pytest.raises(NotANumber, match=r"the loss became nan with a gradient of norm .* at step 9"):
+        run.run()  # after three steps that were left out
+    log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in log if line.get("skipped")] == [6, 7, 8]
     assert torch.isfinite(unnoise.load(tmp_path).network.head.bias).all()  # the last good checkpoint
 
 
@@ -162,6 +202,9 @@ def test_mistakes() -> None:
         ({"steps": 1, "batch": 0}, "batch must be ≥ 1"),
         ({"steps": 1, "ema": 1.0}, r"ema must lie in \[0, 1\)"),
         ({"steps": 1, "save_every": 0}, "save_every must be ≥ 1"),
+        ({"steps": 1, "keep": 0}, "keep must be ≥ 1"),
+        ({"steps": 1, "device_batch": 2, "accumulate": 2}, "either device_batch or accumulate"),
+        ({"steps": 1, "precision": "float8"}, "precision must be auto, float32 or bfloat16"),
     ):
         with pytest.raises(ValueError, match=words):
             TrainingOptions(**options)
@@ -174,7 +217,7 @@ def test_mistakes() -> None:
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
     options = TrainingOptions(steps=3, batch=4, eval_windows=4)
     TrainingRun(nano(), TOKENS, options, tmp_path).run()
-    path = tmp_path / "training.safetensors"
+    path = next(tmp_path.glob("checkpoints/*/*.safetensors"))
     path.write_bytes(path.read_bytes()[:-50])
     with pytest.raises(ValueError, match="damaged or cut short"):
         TrainingRun(nano(), TOKENS, options, tmp_path).resume()
@@ -190,12 +233,12 @@ def test_killed_at_any_moment_it_ends_with_the_same_bits(tmp_path: Path) -> None
     environment = os.environ | {"UNNOISE_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
     subprocess.run([*command, str(tmp_path / "whole")], check=True, env=environment, stdout=subprocess.DEVNULL)
     chance = random.Random(0)
-    state = tmp_path / "killed" / "training.safetensors"
+    states = tmp_path / "killed" / "checkpoints"
     kills = 0
     while kills < 5:
         process = subprocess.Popen([*command, str(tmp_path / "killed"), "--resume"], env=environment, stdout=subprocess.DEVNULL)
-        before = state.stat().st_mtime_ns if state.exists() else 0
-        while process.poll() is None and (state.stat().st_mtime_ns if state.exists() else 0) == before:
+        before = set(states.glob("*/run.json"))
+        while process.poll() is None and set(states.glob("*/run.json")) <= before:
             time.sleep(0.005)  # let it get past its first checkpoint, then strike at a random moment
         time.sleep(chance.uniform(0, 0.1))
         if process.poll() is None:

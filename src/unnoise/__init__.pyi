@@ -3,6 +3,9 @@
 from unnoise.data import Codec as Codec, codec as codec
 from unnoise.data.corpus import Corpus as Corpus, corpus as corpus
 from unnoise.data.documents import Documents as Documents
+from unnoise.data.mixture import Mixture as Mixture
+from unnoise.data.prepare import prepare as prepare
+from unnoise.data.shards import ShardedCorpus as ShardedCorpus
 from unnoise.denoiser import (
     Denoiser as Denoiser,
     SamplingDenoiser as SamplingDenoiser,
@@ -92,7 +95,8 @@ from unnoise.schedule import (
     Table as Table,
 )
 from unnoise.training.callback import Callback as Callback
-from unnoise.training.loop import Report as Report, train as train
 from unnoise.training.options import RunOptions as RunOptions, TrainingOptions as TrainingOptions
+from unnoise.training.report import Report as Report
+from unnoise.training.train import train as train
 
 __version__: str

@@ -44,9 +44,10 @@ def predict_clean(denoiser: Denoiser, process: Process, x_t: Tensor, t: Tensor, 
 class SamplingDenoiser:
     """A denoiser as samplers use it: called only at positions that matter, its mean shaped by temperature and top-p.
 
-    With `time_free` the denoiser ignores t, so a row that has not changed since it was last read at the same positions is not
-    read again, nor is one where nothing moves; the predictions are the same, so is the distribution of the samples. Otherwise
-    the whole batch is read. `nfe` counts the rows that the network has read (number of function evaluations).
+    With `independent_rows` a row where nothing moves is not read. With `time_free`, which implies that, the denoiser ignores t,
+    so a row that has not changed since it was last read at the same positions is not read again either. The predictions are
+    the same, and so is the distribution of the samples. Otherwise the whole batch is read. `nfe` counts the rows that the
+    network has read (number of function evaluations).
     """
 
     state_space: StateSpace
@@ -56,6 +57,8 @@ class SamplingDenoiser:
     length: int
     """of the longest text"""
     time_free: bool = False
+    independent_rows: bool = False
+    """whether what is predicted for a row depends on that row alone"""
     temperature: float = 1.0
     top_p: float = 1.0
     track_confidence: bool = True
@@ -64,22 +67,17 @@ class SamplingDenoiser:
     """the name of the sampler, if it can use a mean only"""
     nfe: int = field(default=0, init=False)
     _last: tuple[Tensor, Tensor, Tensor, TokenPrediction] | None = field(default=None, init=False)  # x, t, where, prediction
-    _rows: dict[int, tuple[Tensor, Tensor, TokenPrediction]] = field(default_factory=dict, init=False)
+    _read: tuple[Tensor, Tensor] | None = field(default=None, init=False)  # x and where of each row when it was last read
+    _known: dict[int, TokenPrediction] = field(default_factory=dict, init=False)  # and what was predicted, by its number
 
     def predict(self, x: Tensor, t: Tensor, where: Tensor) -> TokenPrediction:
         """The prediction at the n positions `where`: [n, ·]."""
-        if not self.time_free:
-            prediction = self._call(x, t, where)
+        if self.time_free:
+            prediction = self._call_changed(x, t, where)
+        elif self.independent_rows:
+            prediction = self._call_rows(x, t, where, where.any(1))
         else:
-            rows = where.any(1).nonzero()[:, 0].tolist()
-            changed = [row for row in rows if not self._is_known(row, x[row], where[row])]
-            if changed:
-                fresh = self._call(x[changed], t[changed], where[changed])
-                parts = fresh.values.split(where[changed].sum(1).tolist())
-                for row, values in zip(changed, parts, strict=True):
-                    self._rows[row] = (x[row], where[row], fresh.replace(values))
-            known = [self._rows[row][2] for row in rows]
-            prediction = known[0].replace(torch.cat([one.values for one in known]))
+            prediction = self._call(x, t, where)
         self._last = (x, t, where, prediction) if self.track_confidence else None
         return prediction
 
@@ -103,9 +101,25 @@ class SamplingDenoiser:
         """Let the last prediction say nothing about confidence: it was about something else than what stands there."""
         self._last = None
 
-    def _is_known(self, row: int, x: Tensor, where: Tensor) -> bool:
-        known = self._rows.get(row)
-        return known is not None and torch.equal(known[0], x) and torch.equal(known[1], where)
+    def _call_changed(self, x: Tensor, t: Tensor, where: Tensor) -> TokenPrediction:
+        """The prediction at `where`, from what is known of rows that have not changed, and a call for the others."""
+        needed = where.any(1)
+        seen, there = (torch.full_like(x, -1), where) if self._read is None else self._read
+        changed = needed & ((x != seen) | (where != there)).any(1)
+        if bool(changed.any()):
+            self._read = torch.where(changed[:, None], x, seen), torch.where(changed[:, None], where, there)
+            fresh = self._call_rows(x, t, where, changed)
+            parts = fresh.values.split(where.sum(1)[changed].tolist())
+            for row, values in zip(changed.nonzero()[:, 0].tolist(), parts, strict=True):
+                self._known[row] = fresh.replace(values)
+            if bool((changed == needed).all()):
+                return fresh
+        known = [self._known[row] for row in needed.nonzero()[:, 0].tolist()]
+        return known[0].replace(torch.cat([one.values for one in known]))
+
+    def _call_rows(self, x: Tensor, t: Tensor, where: Tensor, rows: Tensor) -> TokenPrediction:
+        """The prediction at those positions `where` that lie in some of the rows, [B] bool."""
+        return self._call(x, t, where) if bool(rows.all()) else self._call(x[rows], t[rows], where[rows])
 
     def _call(self, x: Tensor, t: Tensor, where: Tensor) -> TokenPrediction:
         self.nfe += len(x)

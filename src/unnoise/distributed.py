@@ -6,14 +6,16 @@ things in the same order.
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+T = TypeVar("T")
 _together = ContextVar("together", default=False)  # inside of `process_group`
 
 
@@ -37,7 +39,7 @@ def process_group(device: torch.device) -> Iterator[None]:
     """The group of the processes that torchrun has started, for as long as this lasts; nothing where there is one process."""
     mine = launched() > 1 and not dist.is_initialized()
     if mine:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     before = _together.set(dist.is_initialized())
     try:
         yield
@@ -76,3 +78,43 @@ def gathered(rows: Tensor) -> Tensor:
     parts: list[Tensor | None] = [None] * world()
     dist.all_gather_object(parts, rows.cpu())
     return torch.cat([part for part in parts if part is not None]).to(rows.device)
+
+
+def each(count: int, act: Callable[[int], T]) -> list[T]:
+    """act(0) … act(count − 1), shared out over the processes: all results, in order, in each of them.
+
+    An error in one process is raised in all, so that none waits for another.
+    """
+    if world() == 1:
+        return [act(i) for i in range(count)]
+    mine: list[T] | Exception
+    try:
+        mine = [act(i) for i in share(count).tolist()]
+    except Exception as error:
+        mine = error
+    parts: list[list[T] | Exception | None] = [None] * world()
+    dist.all_gather_object(parts, mine)
+    found = []
+    for part in parts:
+        if isinstance(part, Exception):
+            raise part
+        found += part or []
+    return found
+
+
+def barrier() -> None:
+    """Wait until all processes are here."""
+    if world() > 1:
+        dist.barrier()
+
+
+def from_first(act: Callable[[], T]) -> T:
+    """What process 0 finds, told to all; its error is raised by all."""
+    return each(1, lambda _: act())[0]
+
+
+def new_group() -> dist.ProcessGroup | None:
+    """Another group of all processes, for what goes on beside training (on the CPU, by gloo); None where there is one."""
+    group = dist.new_group(backend="gloo") if world() > 1 else None
+    assert not isinstance(group, int)
+    return group

@@ -17,6 +17,7 @@ from torch import Tensor
 GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # 2⁶⁴ over the golden ratio: the step of SplitMix64, as a signed number
 COMMON = 0x632BE59BD9B4E019  # the row of what is drawn once for all rows
 RESOLUTION = 2.0**-53
+ROUNDS = 12  # of the Feistel network that shuffles; with fewer, small permutations are not equally likely
 
 
 class RowGenerator:
@@ -47,12 +48,13 @@ class RowGenerator:
                 "to draw at some positions of a batch, give them as `where`"
             )
         call = _mix(self._key + GOLDEN * self._calls)
-        values = _unit(bits(call, math.prod(shape[1:]))).view(shape)
         if where is None:
             self._calls = self._calls + 1
-            return values
-        self._calls = self._calls + where.view(len(where), -1).any(1)
-        return values[where]
+            return _unit(bits(call, math.prod(shape[1:]))).view(shape)
+        needed = where.flatten(1) if where.dim() > 1 else where[:, None]
+        self._calls = self._calls + needed.any(1)
+        row, place = needed.nonzero(as_tuple=True)
+        return _unit(_mix(call[row] + GOLDEN * place))
 
     def keys(self) -> Tensor:
         """A number for each row from which others follow (`bits`), for draws that must be repeatable: [B] long."""
@@ -78,6 +80,33 @@ def seed_of(*numbers: int) -> int:
     for number in numbers:
         key = _mix((key ^ torch.tensor([number])) + GOLDEN)
     return int(key)
+
+
+def shuffled(numbers: Tensor, count: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Numbers n ≥ 0 of an endless order whose every epoch is another permutation of 0…count − 1: (epoch, place), [B] long each.
+
+    epoch = n // count, and the place is π(n mod count) with a permutation π that (seed, epoch) fixes; nothing is stored, and
+    n's place does not depend on which others are asked for. π is a Feistel network over the cells (l, r) of a table with at
+    least `count` of them, l ← l + F(r) mod rows and r ← r + F(l) mod columns in turn; a cell beyond `count` is put through
+    it again, until one is not (cycle walking; Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
+    """
+    rows = math.isqrt(count - 1) + 1
+    columns = -(-count // rows)
+    epoch = numbers // count
+    key = _mix(_mix(torch.tensor([seed], device=numbers.device)) + GOLDEN * epoch)
+    keys = _mix(key + GOLDEN * torch.arange(1, ROUNDS + 1, device=numbers.device)[:, None])  # [ROUNDS, B]
+
+    def permuted(cell: Tensor) -> Tensor:
+        sides, sizes = [cell // columns, cell % columns], (rows, columns)
+        for i, key in enumerate(keys):
+            mine, other = i % 2, 1 - i % 2
+            sides[mine] = (sides[mine] + _shift(_mix(key + GOLDEN * sides[other]), 1) % sizes[mine]) % sizes[mine]
+        return sides[0] * columns + sides[1]
+
+    place = permuted(numbers % count)
+    while bool((beyond := place >= count).any()):
+        place = torch.where(beyond, permuted(place), place)
+    return epoch, place
 
 
 Generator = torch.Generator | RowGenerator | None
@@ -114,12 +143,16 @@ def draw(probs: Tensor, generator: Generator = None, where: Tensor | None = None
     y = min{ y : Σ_{k≤y} p_k > u·Σ_k p_k }, u uniform on [0, 1), everything in float64. where: [B, L] bool, the n positions of
     a batch that probs [n, S] are about.
     """
+    return inverse_cdf(probs, uniform(probs.shape[:-1] if where is None else where.shape, probs.device, generator, where))
+
+
+def inverse_cdf(probs: Tensor, u: Tensor) -> Tensor:
+    """min{ y : Σ_{k≤y} p_k > u·Σ_k p_k }, in float64: weights [..., S], u [...] on [0, 1) → [...] long."""
     cumulative = probs.double().cumsum(-1)
     total = cumulative[..., -1:].contiguous()
     if not bool((torch.isfinite(total) & (total > 0)).all()):
         raise ValueError("cannot draw from a prediction with NaN, infinite or no probability at all")
-    u = uniform(probs.shape[:-1] if where is None else where.shape, probs.device, generator, where)[..., None]
-    index = torch.searchsorted(cumulative, u * total, right=True)
+    index = torch.searchsorted(cumulative, u[..., None] * total, right=True)
     # u·total may round up to total: take the last index with positive weight, not one with none
     last = torch.searchsorted(cumulative, total)
     return torch.minimum(index, last)[..., 0]
@@ -137,16 +170,16 @@ def poisson(mean: Tensor, generator: Generator = None) -> Tensor:
 
 def _mix(z: Tensor) -> Tensor:
     """SplitMix64's finaliser (Steele, Lea and Flood 2014): a bijection of 64 bits in which each bit depends on all."""
-    z = (z ^ _shift(z, 30)) * (0xBF58476D1CE4E5B9 - 2**64)
-    z = (z ^ _shift(z, 27)) * (0x94D049BB133111EB - 2**64)
-    return z ^ _shift(z, 31)
+    z = (z ^ _shift(z, 30)).mul_(0xBF58476D1CE4E5B9 - 2**64)
+    z = z.bitwise_xor_(_shift(z, 27)).mul_(0x94D049BB133111EB - 2**64)
+    return z.bitwise_xor_(_shift(z, 31))
 
 
 def _shift(z: Tensor, bits: int) -> Tensor:
     """z >> bits of unsigned numbers, which torch keeps as signed ones."""
-    return (z >> bits) & ((1 << (64 - bits)) - 1)
+    return (z >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
 def _unit(z: Tensor) -> Tensor:
     """The upper 53 bits as a number on [0, 1)."""
-    return _shift(z, 11).double() * RESOLUTION
+    return _shift(z, 11).double().mul_(RESOLUTION)

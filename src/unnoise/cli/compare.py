@@ -13,7 +13,8 @@ from unnoise.training.options import Loss, RunOptions
 
 if TYPE_CHECKING:
     from unnoise.evaluation.compare import Comparison
-    from unnoise.training.loop import Report, TrainingRun
+    from unnoise.training.loop import TrainingRun
+    from unnoise.training.report import Report
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tyro.conf import arg
+from tyro.conf import Positional, arg
 
 from unnoise.cli.base import Json, ModelName, bundled, model_folders, open_model, printable
 
@@ -17,21 +17,32 @@ if TYPE_CHECKING:
 
 @dataclass
 class InfoCommand:
-    """What a model is.
+    """What a model is, or what a folder of prepared data holds.
 
-    Example: unnoise info --model runs/first --schedule
+    Example: unnoise info runs/first --schedule
     """
 
+    folder: Annotated[
+        Positional[str | None], arg(metavar="FOLDER", help="A model, as --model, or a folder of `unnoise prepare`.")
+    ] = None
     model: ModelName = None
     schedule: Annotated[bool, arg(help="Show the noise schedule, and the learned exponents where there are any.")] = False
     picture: Annotated[Path | None, arg(help="Write the schedule as a picture, .png or .svg.")] = None
+    verify: Annotated[bool, arg(help="Read all shards of prepared data, and compare their hashes.")] = False
     as_json: Json = False
 
     def run(self) -> int:
         """Print the configuration."""
         from unnoise.data import codec_kind
+        from unnoise.data.shard_index import is_prepared
 
-        model = open_model(self.model, "cpu")
+        if self.folder is not None and self.model is not None:
+            raise ValueError("name one thing, as FOLDER or with --model")
+        if self.folder is not None and is_prepared(Path(self.folder)):
+            return self._prepared(Path(self.folder))
+        if self.verify:
+            raise ValueError("--verify is for a folder of `unnoise prepare`")
+        model = open_model(self.folder or self.model, "cpu")
         if self.picture is not None:
             from unnoise.display.plot import plot_schedule
 
@@ -46,7 +57,8 @@ class InfoCommand:
         sizes = {name: network["config"][name] for name in ("depth", "width", "heads") if name in network["config"]}
         described = ", ".join(f"{name} {size}" for name, size in sizes.items())
         print(f"network    {network['name']}{f', {described}' if described else ''}, {model.num_parameters:,} parameters")
-        print(f"codec      {codec_kind(codec)}, {codec.vocab} tokens{', one of them ends a text' if codec.end else ''}")
+        ends = ", one of them ends a text" if codec.end is not None else ""
+        print(f"codec      {codec_kind(codec)}, {codec.vocab} tokens{ends}")
         print(f"length     {model.length} tokens")
         if model.labels:
             print(f"labels     {printable(', '.join(model.labels))}")
@@ -54,6 +66,22 @@ class InfoCommand:
             print(f"{printable(name):10s} {printable(value)}")
         if self.schedule:
             self._show(self._schedule(model))
+        return 0
+
+    def _prepared(self, folder: Path) -> int:
+        """Print what a folder of prepared data holds."""
+        from unnoise.cli.prepare import print_summary, summary
+        from unnoise.data.shard_index import read_index, verify
+
+        index = read_index(folder)
+        verified = {"verified": verify(index, folder)} if self.verify else {}
+        if self.as_json:
+            print(json.dumps(summary(index) | verified))
+            return 0
+        print(f"prepared data, {index.dtype} in memory-mapped shards")
+        print_summary(index, folder)
+        if verified:
+            print(f"all {verified['verified']} files are as they were written")
         return 0
 
     def _schedule(self, model: "Model") -> dict[str, Any]:

@@ -24,6 +24,7 @@ from unnoise.cli.info import InfoCommand, LsCommand
 from unnoise.cli.measure import EvalCommand, ScoreCommand
 from unnoise.cli.plan import PlanCommand
 from unnoise.cli.plot import PlotCommand
+from unnoise.cli.prepare import PrepareCommand
 from unnoise.cli.run_command import RunCommand, kept_defaults
 from unnoise.cli.studio import StudioCommand
 from unnoise.cli.train import TrainCommand
@@ -39,6 +40,7 @@ COMMANDS: dict[str, type[Any]] = {
     "score": ScoreCommand,
     "eval": EvalCommand,
     "compare": CompareCommand,
+    "prepare": PrepareCommand,
     "plan": PlanCommand,
     "info": InfoCommand,
     "ls": LsCommand,
@@ -138,14 +140,17 @@ def exit_code(act: Callable[[], int]) -> int:
     try:
         return act()
     except ValueError as error:
-        if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes on a machine, one speaks
-            print(f"unnoise: {error}", file=sys.stderr)
-        return 2
+        return _said(str(error), 2)
     except BrokenPipeError:
         return 0
     except OSError as error:
-        print(f"unnoise: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)
-        return 2
+        return _said(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 2)
     except KeyboardInterrupt:
-        print("unnoise: stopped", file=sys.stderr)
-        return 130
+        return _said("stopped", 130)
+
+
+def _said(words: str, code: int) -> int:
+    """The exit code, after a sentence on standard error; of several processes on a machine, one speaks."""
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        print(f"unnoise: {words}", file=sys.stderr)
+    return code

@@ -2,11 +2,16 @@
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
 from unnoise.cli.base import Device, Json, ModelName, at_least, open_model, text_of
+from unnoise.cli.workers import MANY, Workers, chosen_workers, run_together
+
+if TYPE_CHECKING:
+    from unnoise.model.likelihood import Score
+    from unnoise.model.model import Model
 
 
 @dataclass
@@ -26,10 +31,19 @@ class ScoreCommand:
 
     def run(self) -> int:
         """Score and print."""
+        return run_together(1, self.device, self._score, self._show)
+
+    def _score(self, device: str) -> "tuple[Model, Score]":
+        from unnoise import distributed
+
+        model = open_model(self.model, device)
+        text = distributed.each(1, lambda _: text_of(self.text))[0]  # one process reads it, as standard input can be read once
+        return model, model.score(text, self.samples, self.seed, self.error)
+
+    def _show(self, found: "tuple[Model, Score]") -> int:
         from unnoise.evaluation.dataset import figure_kind
 
-        model = open_model(self.model, self.device)
-        score = model.score(text_of(self.text), self.samples, self.seed, self.error)
+        model, score = found
         if self.as_json:
             print(json.dumps(asdict(score)))
             return 0
@@ -58,18 +72,29 @@ class EvalCommand:
     samples: Annotated[int, arg(help="Draws of the bound for each window, at most.")] = 16
     error: Annotated[float, arg(help="Stop drawing at this standard error, in bits per character.")] = 0.01
     seed: int = 0
+    workers: Workers = 1
     device: Device = "auto"
     as_json: Json = False
 
     def run(self) -> int:
         """Evaluate and print."""
-        from unnoise.data.corpus import corpus
-        from unnoise.evaluation.dataset import LOSSY, evaluate_split, figure_kind
-
         at_least(1, windows=self.windows)
         at_least(1, samples=self.samples)
-        model = open_model(self.model, self.device)
-        found = evaluate_split(model, corpus(self.data), self.split, self.windows, self.samples, self.seed, self.error)
+        workers = chosen_workers(self.workers, self.windows or MANY, self.as_json)
+        return run_together(workers, self.device, self._evaluate, self._show)
+
+    def _evaluate(self, device: str) -> "tuple[Model, dict[str, Any]]":
+        from unnoise.data.corpus import corpus
+        from unnoise.evaluation.dataset import evaluate_split
+
+        model = open_model(self.model, device)
+        source = corpus(self.data)
+        return model, evaluate_split(model, source, self.split, self.windows, self.samples, self.seed, self.error)
+
+    def _show(self, result: "tuple[Model, dict[str, Any]]") -> int:
+        from unnoise.evaluation.dataset import LOSSY, figure_kind
+
+        model, found = result
         if self.as_json:
             print(json.dumps(found))
             return 0

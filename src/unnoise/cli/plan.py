@@ -3,7 +3,7 @@
 import json
 import math
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import arg
 
@@ -37,12 +37,6 @@ class PlanCommand(RunCommand):
     flops: Annotated[float | None, arg(help="Operations a second of each device, in place of --gpu's.")] = None
     memory: Annotated[float | None, arg(help="GiB of each device, in place of --gpu's.")] = None
     utilisation: Annotated[float, arg(help="Share of that speed which is used.")] = 0.4
-    device_batch: Annotated[int | None, arg(help="Texts at once on a device; default: its share of --batch.")] = None
-    precision: Annotated[Literal["bf16", "float32"], arg(help="bf16 (autocast) or float32.")] = "bf16"
-    shard: Annotated[
-        bool, arg(help="Shard weights, gradients and moments (FSDP); otherwise each device has them all (DDP).")
-    ] = False
-    checkpoint_activations: Annotated[bool, arg(help="Keep a block's input alone, and compute the block twice.")] = False
     vocab: Annotated[int | None, arg(help="Tokens of the codec; default: the recipe's, or what the codec's name tells.")] = None
     as_json: Json = False
 
@@ -54,16 +48,12 @@ class PlanCommand(RunCommand):
         recipe = self.chosen_recipe()
         of_recipe = recipe.vocab if recipe and self.codec == recipe.options.codec else None
         bf16, float32, gib = GPUS[self.gpu]
-        flops = self.flops or (bf16 if self.precision == "bf16" else float32)
+        flops = self.flops or (float32 if self.precision == "float32" else bf16)
         found = plan(
             self.options(),
             Devices(self.gpus, flops, (self.memory or gib) * GIB, self.utilisation),
             self.vocab or of_recipe or vocabulary(self.codec),
             recipe.image if recipe else (),
-            self.device_batch,
-            self.precision,
-            self.shard,
-            self.checkpoint_activations,
         )
         name = self.recipe_name or self.method
         if self.as_json:
@@ -77,7 +67,7 @@ class PlanCommand(RunCommand):
         return 0
 
     def _check(self) -> None:
-        at_least(1, gpus=self.gpus, device_batch=self.device_batch, vocab=self.vocab)
+        at_least(1, gpus=self.gpus, vocab=self.vocab)
         if self.gpu not in GPUS:
             raise ValueError(f"unknown GPU {self.gpu!r}: use one of {', '.join(GPUS)}, or --flops and --memory")
         if not 0 < self.utilisation <= 1:
@@ -92,7 +82,8 @@ class PlanCommand(RunCommand):
         from rich.table import Table
 
         devices = f"{self.gpus} × {self.gpu if self.flops is None else f'{flops:.3g} FLOP/s'}, {gib:g} GiB"
-        title = f"{name} on {devices}, {self.precision}, {'sharded' if self.shard else 'replicated'}"
+        kind = "float32" if self.precision == "float32" else "bf16"
+        title = f"{name} on {devices}, {kind}, {'sharded' if self.shard else 'replicated'}"
         console = Console()
         rows = list(self._rows(found, gib))
         if not console.is_terminal:

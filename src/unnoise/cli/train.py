@@ -1,23 +1,25 @@
 """`unnoise train`."""
 
 import json
-import os
 import shlex
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
-from unnoise.cli.base import Device, Json, device_named
+from unnoise.cli.base import Device, Json
 from unnoise.cli.run_command import RunCommand
-from unnoise.cli.workers import run_in_processes
+from unnoise.cli.workers import Workers, chosen_workers, run_together
 from unnoise.training.options import RunOptions
 
 if TYPE_CHECKING:
-    from unnoise.training.loop import Report, TrainingRun
+    from unnoise.training.callback import Callback
+    from unnoise.training.loop import TrainingRun
+    from unnoise.training.report import Report
 
 ENOUGH = "this run has its {} steps already: give more --steps (or --minutes) to train on"
 
@@ -31,15 +33,22 @@ class TrainCommand(RunCommand):
 
     out: Annotated[Path | None, arg(help="Folder to write; default: runs/METHOD-DATA, or runs/RECIPE.")] = None
     resume: Annotated[bool, arg(help="Go on from the run in --out, with its options; more steps may be given.")] = False
-    workers: Annotated[int, arg(help="Processes that share each batch, one thread each; or start it with torchrun.")] = 1
+    batch: Annotated[int, arg(aliases=("--global-batch",), help="Texts to an update, over all processes.")] = 8
+    workers: Workers = 1
+    track: Annotated[Literal["tensorboard", "wandb", "trackio"] | None, arg(help="Also log to an experiment tracker.")] = None
     device: Device = "auto"
     as_json: Json = False
 
     @property
     def folder(self) -> Path:
         """Where the run is written."""
-        default = self.recipe_name or f"{self.method}-{Path(self.data).name.split('.')[0]}"
-        return Path("runs") / default if self.out is None else self.out
+        if self.out is not None:
+            return self.out
+        from unnoise.data.mixture import mixture_parts
+
+        parts = [name for name, _ in mixture_parts(self.data)] or [self.data]
+        named = "-".join([self.method, *(Path(part).name.split(".")[0] for part in parts)])
+        return Path("runs") / (self.recipe_name or named)
 
     def defaults(self) -> dict[str, Any]:
         """With --resume also the options of the run that goes on: what was not typed is as it was."""
@@ -55,27 +64,24 @@ class TrainCommand(RunCommand):
 
     def run(self) -> int:
         """Train, and say what came of it; returns the exit code."""
-        if self.workers < 1:
-            raise ValueError(f"--workers must be ≥ 1, found {self.workers}")
-        if self.workers > 1 and "RANK" not in os.environ:  # which each of several processes has
-            return run_in_processes(self.workers, self.run)
-        import torch
+        workers = chosen_workers(self.workers, self.batch, self.as_json)
+        return run_together(workers, self.device, self._train, self._show)
 
+    def _train(self, device: str) -> "tuple[TrainingRun, Report]":
         from unnoise import distributed
-
-        device = device_named(self.device)
-        with distributed.process_group(torch.device(device)):
-            return self._train(device, speaks=distributed.rank() == 0)
-
-    def _train(self, device: str, speaks: bool) -> int:
         from unnoise.training.prepare import prepare_run
+        from unnoise.training.track import Tracker
 
         run = prepare_run(self.options(), self.folder, self.resume, device)
-        if run.done and speaks and not self.as_json:
+        speaks = distributed.rank() == 0 and not self.as_json
+        if run.done and speaks:
             print(f"going on from step {run.done}" if run.progress < 1 else ENOUGH.format(run.done), file=sys.stderr)
-        report = train_with_bar(run, show=speaks and not self.as_json)
-        if not speaks:
-            return 0 if report.finished else 130
+        tracked = self.track is not None and distributed.rank() == 0
+        trackers = [Tracker(str(self.track), self.folder, asdict(self.options()))] if tracked else []
+        return run, train_with_bar(run, show=speaks, callbacks=trackers)
+
+    def _show(self, found: "tuple[TrainingRun, Report]") -> int:
+        run, report = found
         if self.as_json:
             print(json.dumps({"out": str(run.out)} | {k: v for k, v in asdict(report).items() if k != "curve"}))
         else:
@@ -83,16 +89,16 @@ class TrainCommand(RunCommand):
         return 0 if report.finished else 130
 
 
-def train_with_bar(run: "TrainingRun", show: bool = True) -> "Report":
+def train_with_bar(run: "TrainingRun", show: bool = True, callbacks: "Sequence[Callback]" = ()) -> "Report":
     """Run it, with a progress bar if that is to be shown, and draw its curve; Ctrl-C saves."""
     from unnoise.cli.interrupt import StopRequest
     from unnoise.display.plot import can_draw, plot_curve
     from unnoise.display.terminal import ProgressBar
-    from unnoise.training.loop import NotANumber
+    from unnoise.training.report import NotANumber
 
     with StopRequest() as stop, ProgressBar(run.model.codec.unit) if show else nullcontext() as bar:
         try:
-            report = run.run([bar] if bar else [], stop)
+            report = run.run([*([bar] if bar else []), *callbacks], stop)
         except NotANumber as error:
             smaller = "--lr" if run.options.optimizer == "adamw" else "--matrix-lr and --other-lr"
             raise ValueError(f"{error}; {_last_checkpoint(run)} Try a smaller {smaller}.") from error
@@ -112,7 +118,7 @@ def _last_checkpoint(run: "TrainingRun") -> str:
 
 def _print_result(run: "TrainingRun", report: "Report") -> None:
     from unnoise.data.source import Source
-    from unnoise.evaluation.dataset import LOSSY, figure_kind, reads_losslessly
+    from unnoise.evaluation.dataset import LOSSY, figure_kind
 
     if not report.finished:
         print(f"stopped at step {report.steps}; everything is saved: run the same command with --resume to go on")
@@ -122,6 +128,6 @@ def _print_result(run: "TrainingRun", report: "Report") -> None:
         f"bits per {run.model.codec.unit} ({figure_kind(run.model)}, held-out; trained on the {report.loss} loss), "
         f"{report.steps} steps, {report.tokens:,} tokens, {report.seconds:.0f} s of training"
     )
-    if isinstance(run.source, Source) and not reads_losslessly(run.model, run.source, run.source.splits[-1]):
+    if isinstance(run.source, Source) and not run.source.lossless(run.model.codec, run.source.splits[-1]):
         print(LOSSY)
     print(f"saved in {run.out}; try: unnoise generate --model {shlex.quote(str(run.out))} --watch")

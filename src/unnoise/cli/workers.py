@@ -1,26 +1,83 @@
-"""Several processes on one machine, started by torch."""
+"""Several processes that do one command together: started here on one machine, or by torchrun."""
 
+import logging
 import os
 import signal
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
+from multiprocessing import resource_tracker
+from typing import Annotated, Literal, TypeVar
+
+from tyro.conf import arg
+
+from unnoise.cli.base import device_named
+
+T = TypeVar("T")
+MANY = 1024  # pieces of work, where it is not known beforehand how many
+GRACE = 10  # seconds that the others have to end when one has failed
+Workers = Annotated[
+    int | Literal["auto"], arg(help="Processes that share the work (auto: one for each core); or start it with torchrun.")
+]
+
+
+def chosen_workers(asked: int | Literal["auto"], most: int, quiet: bool) -> int:
+    """How many processes to start; `auto` is one for each core, at most `most`, and says so unless `quiet`."""
+    if asked == "auto":
+        count = max(1, min(cores(), most))
+        if not quiet and "RANK" not in os.environ:
+            print(f"{count} processes × {max(1, cores() // count)} threads on {cores()} cores", file=sys.stderr)
+        return count
+    if asked < 1:
+        raise ValueError(f"--workers must be ≥ 1 or auto, found {asked}")
+    return asked
+
+
+def run_together(workers: int, device: str, compute: Callable[[str], T], show: Callable[[T], int]) -> int:
+    """Compute on the device in so many processes, or in those that torchrun has started, and let the first show what came out.
+
+    Returns the exit code. It is shown when all have finished, so that nobody waits for one that cannot print.
+    """
+    if workers > 1 and "RANK" not in os.environ:  # which each of several processes has
+        return run_in_processes(workers, partial(run_together, workers, device, compute, show))
+    import torch
+
+    from unnoise import distributed
+
+    named = device_named(device)
+    with distributed.process_group(torch.device(named)):
+        found, first = compute(named), distributed.rank() == 0
+    return show(found) if first else 0
 
 
 def run_in_processes(count: int, act: Callable[[], int]) -> int:
-    """Do the same in so many processes that work together, one thread each: 0, or the exit code of the first that failed."""
+    """Do the same in so many processes that work together, one thread each: 0, or the exit code of the first that failed.
+
+    They are interrupted by Ctrl-C, and this one waits for them. Until such a process can answer to it, the signal is kept.
+    """
     kept = dict(os.environ)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // count)))
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count)}
     from torch.multiprocessing.spawn import ProcessExitedException, spawn
 
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # they are interrupted too, and save
+    logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # when one has failed, the others are ended
+    resource_tracker.ensure_running()  # it would let the signal through
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        spawn(_worker, (act,), count)
+        processes = spawn(_worker, (act,), count, join=False)
+        assert processes is not None
+        while not processes.join(grace_period=GRACE):
+            pass
         return 0
     except ProcessExitedException as ended:
-        return ended.exit_code
+        if ended.exit_code >= 0:
+            return ended.exit_code
+        print(f"unnoise: a process was killed (signal {-ended.exit_code}), so all have ended", file=sys.stderr)
+        return 128 - ended.exit_code
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         signal.signal(signal.SIGINT, before)
         os.environ.clear()
         os.environ |= kept
@@ -31,7 +88,11 @@ def _worker(number: int, act: Callable[[], int]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     from unnoise.cli.main import exit_code
 
-    sys.exit(exit_code(act))
+    def interruptible() -> int:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        return act()
+
+    sys.exit(exit_code(interruptible))
 
 
 def cores() -> int:

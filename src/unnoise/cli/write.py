@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from unnoise.cli.base import Device, Json, ModelName, open_model
+from unnoise.cli.workers import Workers, chosen_workers, run_together
 
 if TYPE_CHECKING:
     from unnoise.model.generate import Step
@@ -83,31 +84,42 @@ class GenerateCommand(WritingCommand):
     replay: Annotated[Path | None, arg(help="Write the chain as an HTML page that plays.")] = None
     out: Annotated[Path | None, arg(help="The sheet that a model of images writes; default: samples.png.")] = None
 
+    workers: Workers = 1
+
     def run(self) -> int:
         """Write, and show the chain if asked."""
-        from unnoise.cli.images import write_sheet
-        from unnoise.display.replay import write_replay
+        workers = chosen_workers(self.workers, self.num_samples, self.as_json)
+        return run_together(workers, self.device, self._write, self._finish)
+
+    def _write(self, device: str) -> "tuple[Model, list[Step], Any]":
+        from unnoise import distributed
         from unnoise.display.terminal import LiveChain
         from unnoise.files import check_writable
 
-        model = open_model(self.model, self.device)
+        model = open_model(self.model, device)
         if self.replay is not None:
             check_writable(self.replay, (".html",))
         if self.out is not None and not model.codec.grid:
             raise ValueError("--out is for models of images; a model of text prints what it writes")
-        out = self.out or Path("samples.png")
         if model.codec.grid:
-            check_writable(out, (".png",))
-        steps: list[Step] = []
+            check_writable(self._sheet, (".png",))
         if model.codec.grid and self.length is not None:
             raise ValueError("an image has the size that the model was trained with: leave --length out")
-        with LiveChain() if self.watch and not self.as_json else nullcontext() as chain:
+        steps: list[Step] = []
+        watched = self.watch and not self.as_json and distributed.rank() == 0
+        with LiveChain() if watched else nullcontext() as chain:
             follow = chain or (steps.append if self.replay else None)
             if model.codec.grid:
                 result: Any = model.draw(self.num_samples, on_step=follow, **self._options())
             else:
                 result = model.generate(self.num_samples, self.length, on_step=follow, **self._options())
-        steps = chain.steps if chain else steps
+        return model, chain.steps if chain else steps, result
+
+    def _finish(self, found: "tuple[Model, list[Step], Any]") -> int:
+        from unnoise.cli.images import write_sheet
+        from unnoise.display.replay import write_replay
+
+        model, steps, result = found
         if self.replay:
             write_replay(
                 self.replay,
@@ -116,8 +128,12 @@ class GenerateCommand(WritingCommand):
             )
             print(f"wrote {self.replay}", file=sys.stderr)
         if model.codec.grid:
-            return write_sheet(result, out, self.as_json)
+            return write_sheet(result, self._sheet, self.as_json)
         return self._show(model, result, seed=self.seed)
+
+    @property
+    def _sheet(self) -> Path:
+        return self.out or Path("samples.png")
 
 
 @dataclass

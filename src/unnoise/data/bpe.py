@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from unnoise.data.codec import Codec, Tokens, check_texts
+from unnoise.data.codec import Codec, Tokens, check_texts, without_surrogates
 from unnoise.files import read_bytes, write_atomically
 
 FILE = "tokenizer.json"
@@ -18,7 +18,7 @@ LARGEST = 256 * 2**20  # bytes of a tokenizer
 
 
 class Bpe(Codec):
-    """Byte-level BPE: every text has tokens, and decoding gives it back to the byte."""
+    """Byte-level BPE: every text has tokens, and decoding gives it back; � stands for a byte that was not UTF-8."""
 
     kind = "bpe"
 
@@ -40,7 +40,7 @@ class Bpe(Codec):
     @classmethod
     def from_config(cls, config: dict[str, Any], folder: Path) -> "Bpe":
         if not (folder / FILE).exists():
-            raise ValueError(f"the model in {folder} lacks its codec file {FILE}")
+            raise ValueError(f"{folder} lacks its codec file {FILE}")
         return Bpe.gpt2(folder)
 
     @staticmethod
@@ -57,7 +57,7 @@ class Bpe(Codec):
             special_tokens=[END] if end else [],
             show_progress=False,
         )
-        tokenizer.train_from_iterator(texts, trainer)
+        tokenizer.train_from_iterator(map(without_surrogates, texts), trainer)
         return Bpe(tokenizer)
 
     @staticmethod
@@ -80,7 +80,7 @@ class Bpe(Codec):
         return hashlib.sha256(self.tokenizer.to_str().encode()).hexdigest()
 
     def encode(self, text: str, strict: bool = False) -> Tokens:
-        return np.array(self.tokenizer.encode(text).ids, dtype=np.int64)
+        return np.array(self.tokenizer.encode(without_surrogates(text)).ids, dtype=np.int64)
 
     def decode(self, tokens: Sequence[int] | Tokens) -> str:
         return self.tokenizer.decode(self.until_end(tokens), skip_special_tokens=False)

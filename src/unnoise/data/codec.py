@@ -17,6 +17,7 @@ import numpy as np
 Tokens = np.ndarray
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
 BLANK = "·"  # how a mask is shown
+SAMPLE = 20_000  # characters of a text by which it is seen whether a codec gives it back
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -103,22 +104,30 @@ class _Table(Codec):
         self.vocab = len(symbols) + end
         self.end = len(symbols) if end else None
         self._number = {symbol: i for i, symbol in enumerate(symbols)}
+        codes = _code_points(symbols)
+        self._numbers = np.full(int(codes.max()) + 2, -1)  # of each code point; the last stands for all beyond
+        self._numbers[codes] = np.arange(len(codes))
 
     def normalise(self, text: str) -> str:
         """The nearest text within the alphabet."""
         raise NotImplementedError
 
     def encode(self, text: str, strict: bool = False) -> Tokens:
+        tokens = self._look_up(text)
+        unknown = tokens < 0
+        if not unknown.any():
+            return tokens
         if strict:
-            for place, symbol in enumerate(text):
-                if symbol not in self._number:
-                    raise ValueError(
-                        f"{symbol!r} at character {place + 1} is not among the {len(self.symbols)} symbols of this "
-                        f"{self.kind} codec"
-                    )
-        else:
-            text = self.normalise(text)
-        return np.array([self._number[symbol] for symbol in text], dtype=np.int64)
+            place = int(unknown.argmax())
+            raise ValueError(
+                f"{text[place]!r} at character {place + 1} is not among the {len(self.symbols)} symbols of this "
+                f"{self.kind} codec"
+            )
+        return self._look_up(self.normalise(text))
+
+    def _look_up(self, text: str) -> Tokens:
+        """The token of each character, −1 where it is none of the symbols: [n]."""
+        return self._numbers[np.minimum(_code_points(text), len(self._numbers) - 1)]
 
     def decode(self, tokens: Sequence[int] | Tokens) -> str:
         return "".join(self.symbols[token] for token in self.until_end(tokens))
@@ -143,15 +152,7 @@ class Text8(_Table):
     def normalise(self, text: str) -> str:
         if text.isascii() and not text.strip(LETTERS):
             return text
-        plain = _unaccented(text).lower()
-        spelled = "".join(f" {DIGITS[int(c)]} " if c in "0123456789" else c if c in LETTERS else " " for c in plain)
-        return re.sub(" +", " ", spelled)
-
-    def encode(self, text: str, strict: bool = False) -> Tokens:
-        if not text.isascii() or text.translate(_LETTERS_OUT):
-            return super().encode(text, strict)
-        codes = np.frombuffer(text.encode("ascii"), dtype=np.uint8).astype(np.int64)
-        return np.where(codes == 32, 26, codes - 97)
+        return re.sub("  +", " ", _unaccented(text).lower().translate(_SPELLED_OUT))
 
 
 class Characters(_Table):
@@ -171,11 +172,11 @@ class Characters(_Table):
 
     @staticmethod
     def of(texts: Iterable[str], end: bool = False) -> "Characters":
-        """The codec of all characters that occur, in the order of their code points."""
+        """The codec of all characters that occur, in the order of their code points; half a surrogate pair is none."""
         found: set[str] = set()
         for text in texts:
             found |= set(text)
-        return Characters("".join(sorted(found)), end)
+        return Characters("".join(sorted(symbol for symbol in found if not "\ud800" <= symbol <= "\udfff")), end)
 
     def normalise(self, text: str) -> str:
         return "".join(symbol if symbol in self._number else self._nearest(symbol) for symbol in text)
@@ -205,7 +206,11 @@ class Bytes(Codec):
         return Bytes(end)
 
     def encode(self, text: str, strict: bool = False) -> Tokens:
-        return np.frombuffer(text.encode("utf-8", "surrogateescape"), dtype=np.uint8).astype(np.int64)
+        try:
+            content = text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:  # half a surrogate pair, as JSON may have it
+            content = without_surrogates(text).encode()
+        return np.frombuffer(content, dtype=np.uint8).astype(np.int64)
 
     def decode(self, tokens: Sequence[int] | Tokens) -> str:
         return bytes(self.until_end(tokens)).decode("utf-8", "surrogateescape")
@@ -232,8 +237,33 @@ def _short(value: Any) -> str:
     return shown if len(shown) <= 40 else f"{shown[:38]}…{shown[-1]}"
 
 
-_LETTERS_OUT = str.maketrans("", "", LETTERS)
+class _SpellingTable(dict[int, str]):
+    """What text8 has for each character: letters as they are, digits as words, a space for the rest."""
+
+    def __missing__(self, code: int) -> str:
+        return " "
+
+
+_SPELLED_OUT = _SpellingTable(
+    {ord(letter): letter for letter in LETTERS} | {ord("0") + i: f" {word} " for i, word in enumerate(DIGITS)}
+)
+
+
+def without_surrogates(text: str) -> str:
+    """The text with � for what is no character: half a surrogate pair, or a byte that was not UTF-8."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def token_dtype(vocab: int) -> np.dtype[Any]:
+    """The smallest kind of number that tokens 0…vocab − 1 are kept as in files."""
+    return np.dtype(np.uint8 if vocab <= 256 else np.uint16 if vocab <= 65_536 else np.int32)
+
+
+def _code_points(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
 
 
 def _unaccented(text: str) -> str:
+    if text.isascii():
+        return text
     return "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))

@@ -1,5 +1,6 @@
-"""Codecs by name: text8, bytes, chars, bpe-4096, gpt2:FOLDER, auto, and those that were registered."""
+"""Codecs by name: text8, bytes, chars, bpe-4096, gpt2:FOLDER, auto, those that were registered, and those of folders."""
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -7,22 +8,29 @@ from typing import Any
 from unnoise.data.bpe import Bpe, Gpt2
 from unnoise.data.codec import Bytes, Characters, Codec, Text8, check_texts
 from unnoise.data.pixels import Pixels
+from unnoise.files import read_bytes
 from unnoise.registry import find, register_builtin, registered
 
 register_builtin("codec", {"text8": Text8, "bytes": Bytes, "chars": Characters, "bpe": Bpe, "gpt2": Gpt2, "pixels": Pixels})
 AUTO = "auto"
+DESCRIBED_IN = ("config.json", "index.json")  # of a model, of token shards
+LARGEST = 2**28  # bytes of these
 
 
 def codec_names() -> list[str]:
     """What `codec` and `--codec` take."""
     words = {"bpe": ["bpe", "bpe-N (N tokens)"], "gpt2": ["gpt2:FOLDER"], "pixels": []}
-    return [shown for name in registered("codec") for shown in words.get(name, [name])] + [AUTO]
+    return [shown for name in registered("codec") for shown in words.get(name, [name])] + [
+        AUTO,
+        "FOLDER (of a model or shards)",
+    ]
 
 
 def codec(name: str = "text8", texts: Iterable[str] | None = None, end: bool = False) -> Codec:
     """A codec by name; some, such as `chars`, `bpe` and `auto`, look at `texts`. end: add a token that ends documents.
 
-    auto: text8 if the texts need no more, else the texts' characters if these are at most 256, else bytes.
+    auto: text8 if the texts need no more, else the texts' characters if these are at most 256, else bytes; bytes, too, for
+    what is not UTF-8. A folder with a saved model or with token shards stands for their codec.
     """
     if name == AUTO:
         return _auto(check_texts(AUTO, texts), end)
@@ -30,16 +38,30 @@ def codec(name: str = "text8", texts: Iterable[str] | None = None, end: bool = F
     kind, detail = name, ""
     if name not in known:
         kind, _, detail = name.partition(":" if ":" in name else "-")
+    if kind not in known and any((Path(name) / file).is_file() for file in DESCRIBED_IN):
+        return _codec_of_folder(Path(name))
     if kind not in known or known[kind] is Pixels:
         raise ValueError(f"unknown codec {name!r}: use one of {', '.join(codec_names())}")
     return known[kind].build(texts, end=end, detail=detail)
 
 
+def _codec_of_folder(folder: Path) -> Codec:
+    file = next(file for file in DESCRIBED_IN if (folder / file).is_file())
+    try:
+        config = json.loads(read_bytes(folder / file, LARGEST))["codec"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{folder / file} describes no codec ({error})") from error
+    return codec_from(config, folder)
+
+
 def _auto(texts: Iterable[str], end: bool) -> Codec:
-    symbols = Characters.of(texts).symbols
-    if set(symbols) <= set(Text8().symbols):
-        return Text8(end)
-    return Characters(symbols, end) if len(symbols) <= 256 else Bytes(end)
+    found: set[str] = set()
+    for text in texts:
+        fresh = set(text) - found
+        found |= fresh
+        if len(found) > 256 or any("\udc80" <= symbol <= "\udcff" for symbol in fresh):  # how bytes that are no UTF-8 are kept
+            return Bytes(end)
+    return Text8(end) if found <= set(Text8().symbols) else Characters("".join(sorted(found)), end)
 
 
 def codec_kind(codec: Codec) -> str:
@@ -54,12 +76,12 @@ def codec_kind(codec: Codec) -> str:
 
 
 def codec_from(config: dict[str, Any], folder: Path) -> Codec:
-    """The codec that a saved model describes."""
-    fields = dict(config)
+    """The codec that a saved model, or a folder of token shards, describes."""
+    fields = dict(config) if isinstance(config, dict) else {}
     kind = fields.pop("kind", None)
     if not isinstance(kind, str):
-        raise ValueError(f"the model in {folder} has no codec in its configuration")
+        raise ValueError(f"{folder} has no codec in its configuration")
     try:
         return find("codec", kind).from_config(fields, folder)
     except (KeyError, TypeError) as error:
-        raise ValueError(f"the codec {kind} of the model in {folder} is not described as it should be ({error})") from error
+        raise ValueError(f"the codec {kind} in {folder} is not described as it should be ({error})") from error

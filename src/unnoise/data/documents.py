@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from unnoise.data.codec import Codec
+from unnoise.data.codec import SAMPLE, Codec
 from unnoise.data.codec_table import AUTO, codec as make_codec
-from unnoise.data.source import SAMPLE, Source, split_documents
+from unnoise.data.source import Source
+from unnoise.data.splits import split_documents, split_name
 from unnoise.data.texts import LabelledStreams, Rows, Stream, Texts
 
 SEPARATOR = " "  # between texts of one stream, where the codec has no end token
@@ -30,7 +31,7 @@ class Documents(Source):
         """From strings, or from records with `text` and perhaps `label`; every tenth of twenty is held out for valid, and
         every twentieth for test. From a mapping of splits (a 🤗 DatasetDict), as they are."""
         if isinstance(texts, Mapping):
-            splits = {_split_name(split): _records(some, None) for split, some in texts.items()}
+            splits = {split_name(str(split)): _records(some, None) for split, some in texts.items()}
             if "train" not in splits:
                 raise ValueError(f"data by splits need one named train, found {', '.join(map(str, texts)) or 'none'}")
             if labels is not None:
@@ -58,8 +59,8 @@ class Documents(Source):
     def train_documents(self) -> list[str]:
         return self.documents["train"]
 
-    def sample(self, split: str) -> str:
-        return next(iter(self.documents[split]), "")[:SAMPLE]
+    def lossless(self, codec: Codec, split: str) -> bool:
+        return codec.gives_back(next(iter(self.documents[split]), "")[:SAMPLE])
 
     def codec(self, name: str, ends: bool) -> Codec:
         return make_codec(name or AUTO, self.train_documents, end=ends and len(self.train_documents) > 1)
@@ -130,11 +131,6 @@ def _label_names(labels: list[Any]) -> list[str]:
             raise ValueError(f"labels are counted from 0, found {min(labels)}")
         return [str(i) for i in range(int(max(labels)) + 1)]
     return sorted({str(label) for label in labels})
-
-
-def _split_name(name: Any) -> str:
-    aliases = {"validation": "valid", "val": "valid", "dev": "valid"}
-    return aliases.get(str(name), str(name))
 
 
 def read_jsonl(text: str, name: str) -> Documents:

@@ -1,17 +1,17 @@
-"""What a split of a corpus gives to a model: batches to train on, windows to measure on; fixed by a seed and a step.
+"""What a split of a corpus gives to a model: batches to train on, windows to measure on; fixed by a seed and a number.
 
 Texts are rows of tokens, padded with −1 at their end where they are shorter than the longest of them.
 """
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from unnoise.process.state import PAD
-from unnoise.rng import RowGenerator
+from unnoise.rng import RowGenerator, seed_of, shuffled
 
 
 class Batch(NamedTuple):
@@ -21,10 +21,19 @@ class Batch(NamedTuple):
     label: Tensor | None = None
 
 
+class TokenArray(Protocol):
+    """Tokens [n] by their places: a tensor, or shards on a disk."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, place: Tensor, /) -> Tensor: ...
+
+
 class Texts(ABC):
-    """characters: how many characters of raw text there are to a token, on average."""
+    """characters: how many characters of raw text there are to a token, mean_length: how many tokens to a text, on average."""
 
     characters: float = 1.0
+    mean_length: float
 
     @abstractmethod
     def batch(self, numbers: Tensor, seed: int) -> Batch:
@@ -33,57 +42,105 @@ class Texts(ABC):
         So a run can go on anywhere, and several processes can each read their own part of a batch.
         """
 
+    @property
+    @abstractmethod
+    def num_windows(self) -> int:
+        """How many texts `windows` has."""
+
     @abstractmethod
     def windows(self, limit: int | None = None) -> Tensor:
         """All texts in order, evenly thinned to at most `limit`: [n, L] long."""
 
 
-class Stream(Texts):
-    """One long stream of tokens [n], seen through windows of `length`."""
+class ShuffledTexts(Texts):
+    """Texts that are read epoch by epoch, each of them once in every epoch, in another order each time."""
 
-    def __init__(self, tokens: Tensor, length: int, characters: float = 1.0):
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """How many texts an epoch has."""
+
+    @abstractmethod
+    def read(self, place: Tensor, epoch: Tensor, seed: int) -> Batch:
+        """The texts at these places [B] of these epochs [B]."""
+
+    def batch(self, numbers: Tensor, seed: int) -> Batch:
+        epoch, place = shuffled(numbers, self.count, seed)
+        return self.read(place, epoch, seed)
+
+
+class Stream(ShuffledTexts):
+    """One long stream of tokens [n], seen through windows of `length`.
+
+    In each epoch the windows lie side by side, from a place that is drawn for the epoch. There are as many of them as fit
+    wherever they begin: all but one or two windows' tokens are read in every epoch, other ones each time.
+    """
+
+    def __init__(self, tokens: TokenArray, length: int, characters: float = 1.0):
         if len(tokens) < length:
             raise ValueError(
                 f"the training or held-out part has {len(tokens)} tokens, fewer than the model's length of {length}: "
                 "give more text, or a shorter length"
             )
-        self.tokens, self.length, self.characters = tokens, length, characters
+        self.tokens, self.length, self.characters, self.mean_length = tokens, length, characters, float(length)
 
-    def batch(self, numbers: Tensor, seed: int) -> Batch:
-        start = _random(len(self.tokens) - self.length + 1, numbers, seed)
-        return Batch(self.at(start))
+    @property
+    def count(self) -> int:
+        return max(1, (len(self.tokens) + 1) // self.length - 1)
+
+    def read(self, place: Tensor, epoch: Tensor, seed: int) -> Batch:
+        return Batch(self.at(self.first(epoch, seed) + place * self.length))
+
+    def first(self, epoch: Tensor, seed: int) -> Tensor:
+        """Where the first window of an epoch begins: [B] → [B] long."""
+        spare = len(self.tokens) - self.count * self.length
+        return (RowGenerator(seed_of(seed, self.length), epoch).uniform(tuple(epoch.shape)) * (spare + 1)).long()
+
+    @property
+    def num_windows(self) -> int:
+        return len(self.tokens) // self.length
 
     def windows(self, limit: int | None = None) -> Tensor:
-        return self.at(_thinned(len(self.tokens) // self.length, limit) * self.length)
+        return self.at(thinned(self.num_windows, limit) * self.length)
 
     def at(self, start: Tensor) -> Tensor:
         """The windows that begin at `start` [n]: [n, length]."""
         return self.tokens[start[:, None] + torch.arange(self.length)].long()
 
 
-class LabelledStreams(Texts):
+class LabelledStreams(ShuffledTexts):
     """A stream for each label; a window lies in one of them and has its label."""
 
     def __init__(self, streams: dict[int, Stream]):
         self.streams = list(streams.values())
         self.labels = torch.tensor(list(streams))
-        self.counts = torch.tensor([len(stream.tokens) - stream.length + 1 for stream in self.streams])
+        self.counts = torch.tensor([stream.count for stream in self.streams])
         tokens = sum(len(stream.tokens) for stream in self.streams)
         self.characters = sum(stream.characters * len(stream.tokens) for stream in self.streams) / tokens
+        self.mean_length = self.streams[0].mean_length
 
-    def batch(self, numbers: Tensor, seed: int) -> Batch:
-        start = _random(int(self.counts.sum()), numbers, seed)
-        which = torch.searchsorted(self.counts.cumsum(0), start, right=True)
-        within = start - (self.counts.cumsum(0) - self.counts)[which]
-        rows = [self.streams[i].at(within[k : k + 1]) for k, i in enumerate(which.tolist())]
-        return Batch(torch.cat(rows), self.labels[which])
+    @property
+    def count(self) -> int:
+        return int(self.counts.sum())
+
+    def read(self, place: Tensor, epoch: Tensor, seed: int) -> Batch:
+        which, within = part_of(place, self.counts)
+        x = torch.empty(len(place), self.streams[0].length, dtype=torch.long)
+        for i in which.unique().tolist():
+            here = which == i
+            x[here] = self.streams[i].read(within[here], epoch[here], seed).x
+        return Batch(x, self.labels[which])
+
+    @property
+    def num_windows(self) -> int:
+        return sum(stream.num_windows for stream in self.streams)
 
     def windows(self, limit: int | None = None) -> Tensor:
         every = torch.cat([stream.windows() for stream in self.streams])
-        return every[_thinned(len(every), limit)]
+        return every[thinned(len(every), limit)]
 
 
-class Rows(Texts):
+class Rows(ShuffledTexts):
     """Texts that begin and end by themselves: sentences, or images. tokens: [n], all rows one after the other; labels: [N]."""
 
     def __init__(self, tokens: Tensor, lengths: np.ndarray, characters: float = 1.0, labels: Tensor | None = None):
@@ -91,6 +148,7 @@ class Rows(Texts):
             raise ValueError("there are no texts in the data, or all are longer than the model's length")
         self.tokens, self.lengths, self.characters = tokens, torch.from_numpy(lengths.astype(np.int64)), characters
         self.starts = self.lengths.cumsum(0) - self.lengths
+        self.mean_length = len(tokens) / len(lengths)
         self.labels = labels
 
     @staticmethod
@@ -99,26 +157,40 @@ class Rows(Texts):
         there = rows != PAD
         return Rows(rows[there], there.sum(1).numpy(), characters, labels)
 
-    def batch(self, numbers: Tensor, seed: int) -> Batch:
-        chosen = _random(len(self.lengths), numbers, seed)
-        return Batch(self._at(chosen), None if self.labels is None else self.labels[chosen])
+    @property
+    def count(self) -> int:
+        return len(self.lengths)
+
+    def read(self, place: Tensor, epoch: Tensor, seed: int) -> Batch:
+        return Batch(self._at(place), None if self.labels is None else self.labels[place])
+
+    @property
+    def num_windows(self) -> int:
+        return len(self.lengths)
 
     def windows(self, limit: int | None = None) -> Tensor:
-        return self._at(_thinned(len(self.lengths), limit))
+        return self._at(thinned(len(self.lengths), limit))
 
-    def _at(self, chosen: Tensor) -> Tensor:
-        length = self.lengths[chosen][:, None]
-        column = torch.arange(int(length.max()))
-        place = (self.starts[chosen][:, None] + column).clamp_max(len(self.tokens) - 1)
-        return torch.where(column < length, self.tokens[place].long(), PAD)
+    def _at(self, place: Tensor) -> Tensor:
+        return padded_rows(self.tokens, self.starts[place], self.lengths[place])
 
 
-def _thinned(count: int, limit: int | None) -> Tensor:
+def padded_rows(tokens: TokenArray, start: Tensor, length: Tensor) -> Tensor:
+    """The texts that begin at `start` [n] and have `length` [n] tokens, padded at their end: [n, longest] long."""
+    column = torch.arange(int(length.max()))
+    place = (start[:, None] + column).clamp_max(len(tokens) - 1)
+    return torch.where(column < length[:, None], tokens[place].long(), PAD)
+
+
+def part_of(place: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Which of several parts with so many texts each a place lies in, and where in it: [B] → [B] and [B]."""
+    ends = counts.cumsum(0)
+    which = torch.searchsorted(ends, place, right=True)
+    return which, place - (ends - counts)[which]
+
+
+def thinned(count: int, limit: int | None) -> Tensor:
+    """The numbers 0…count − 1, evenly thinned to at most `limit` of them."""
     if limit is None or limit >= count:
         return torch.arange(count)
-    return torch.linspace(0, count - 1, limit).round().long()
-
-
-def _random(count: int, numbers: Tensor, seed: int) -> Tensor:
-    """A uniform whole number below `count` for each of the numbers: [B] → [B] long."""
-    return (RowGenerator(seed, numbers).uniform(tuple(numbers.shape)) * count).long()
+    return torch.linspace(0, count - 1, limit, dtype=torch.float64).round().long()

@@ -11,9 +11,10 @@ from unnoise.files import check_folder
 from unnoise.method_table import method as method_named
 from unnoise.model.model import Model
 from unnoise.training.checkpoint import has_state, read_options
-from unnoise.training.loop import Report, TrainingRun
+from unnoise.training.loop import TrainingRun
 from unnoise.training.options import RunOptions, check_unchanged
 from unnoise.training.prepare import prepare_run
+from unnoise.training.report import Report
 
 
 @dataclass(frozen=True)

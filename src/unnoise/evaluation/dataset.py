@@ -20,18 +20,12 @@ def evaluate_split(
         "text_stderr": found.text_stderr,
         "draws": found.draws,
         "exact": model.method.exact,
-        "lossless": reads_losslessly(model, source, split),
+        "lossless": source.lossless(model.codec, split),
         "split": split,
         "windows": found.windows,
         "method": model.method.name,
         "nats": found.bits * math.log(2) * texts.characters * int((x >= 0).sum()),
     }
-
-
-def reads_losslessly(model: Model, source: Source, split: str) -> bool:
-    """Whether the model's codec gives the texts back as they are, by their first characters."""
-    sample = source.sample(split)
-    return not sample or model.codec.gives_back(sample)
 
 
 LOSSY = "the codec changes the text (letters or words that it lacks): these are bits of the text as it reads it"

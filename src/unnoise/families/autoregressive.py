@@ -93,6 +93,9 @@ class LeftToRight(Sampler):
     def distribution(self) -> str:
         return "keeps the model's distribution exactly"
 
+    def tokens_read(self, length: int) -> int:
+        return 1
+
     def serves(self, process: StateSpace, prediction: type[Prediction] = NextTokenPrediction) -> bool:
         return issubclass(prediction, NextTokenPrediction)
 
@@ -102,8 +105,9 @@ class LeftToRight(Sampler):
         unread = torch.full_like(x[:, :1], denoiser.state_space.vocab)
         cache = None
         confidence = torch.zeros(x.shape, device=x.device)
+        somewhere_free = free.any(0).tolist()
         for i in range(length):
-            if not free[:, i].any():  # read a given stretch in one go, when it ends
+            if not somewhere_free[i]:  # read a given stretch in one go, when it ends
                 unread = torch.cat([unread, x[:, i : i + 1]], 1)
                 continue
             log_probs, cache = network.next_token(unread, cache)
@@ -111,10 +115,12 @@ class LeftToRight(Sampler):
             shaped = MeanPrediction(log_probs[:, -1]).shaped(self.temperature, self.top_p).log_probs
             drawn = draw(shaped[free[:, i]].double().exp(), generator, free[:, i])
             token = x[:, i].masked_scatter(free[:, i], drawn)
-            x = x.index_copy(1, torch.tensor([i], device=x.device), token[:, None])
-            chance = gather(log_probs[:, -1], token).exp().float()
-            confidence = confidence.index_copy(1, torch.tensor([i], device=x.device), chance[:, None])
+            place = torch.tensor([i], device=x.device)
+            x = x.index_copy(1, place, token[:, None])
+            if denoiser.track_confidence:
+                chance = gather(log_probs[:, -1], token).exp().float()
+                confidence = confidence.index_copy(1, place, chance[:, None])
             unread = token[:, None]
             yield Frame(1 - (i + 1) / length, x, confidence)
-        if not free.any() or bool((~free[:, -1]).all()):
+        if not somewhere_free[-1]:
             yield Frame(0.0, x, confidence)

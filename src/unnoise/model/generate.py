@@ -1,12 +1,16 @@
 """Writing with a model: from a template and options to texts, or to every state on the way."""
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from unnoise import distributed
+from unnoise.data import Pixels
 from unnoise.denoiser import predict_clean
+from unnoise.model.batches import rows_at_once
 from unnoise.model.options import SamplingOptions
 from unnoise.model.template import Template
 from unnoise.process.base import Process
@@ -17,7 +21,8 @@ from unnoise.sampler import Frame, sample_frames
 if TYPE_CHECKING:
     from unnoise.model.model import Model
 
-ROWS = 64  # texts that are drawn together
+T = TypeVar("T")
+ROWS = 64  # texts that are drawn together, at most
 MOST_SAMPLES = 1_000_000  # that are kept in memory
 
 
@@ -54,45 +59,79 @@ def frames(
         model.process,
         model.denoiser.condition(model.label_number(options.label), options.guidance),
         batch=len(rows),
-        length=(length or model.length) if model.process.variable_length else given.shape[1],
+        length=_longest(model, template, length),
         sampler=sampler,
         given=given,
         seed=options.seed,
         first_row=rows.start,
         time_free=model.method.time_free,
+        independent_rows=True,
         track_confidence=track_confidence,
     )
 
 
-def last_frames(
-    model: "Model", template: Template, n: int, length: int | None, options: SamplingOptions, on_step: OnStep | None = None
-) -> Iterator[Frame]:
-    """The ends of n texts, some at a time; on_step gets every state of the first on the way."""
+def _longest(model: "Model", template: Template, length: int | None) -> int:
+    return (length or model.length) if model.process.variable_length else len(template.given)
+
+
+def finished(
+    model: "Model",
+    template: Template,
+    n: int,
+    length: int | None,
+    options: SamplingOptions,
+    results: Callable[[Frame], list[T]],
+    on_step: OnStep | None = None,
+) -> list[T]:
+    """What `results` makes of the ends of n texts, some of them together and shared out over the processes, in their order.
+
+    on_step gets every state of the first on the way.
+    """
     if n < 1:
         raise ValueError(f"the number of samples must be ≥ 1, found {n}")
     if n > MOST_SAMPLES:
         raise ValueError(f"at most {MOST_SAMPLES} samples can be drawn at once, found {n}")
-    for start in range(0, n, ROWS):
+    tokens = options.resolve(model.method.sampler).tokens_read(_longest(model, template, length))
+    at_once = rows_at_once(tokens, ROWS, model.device)
+
+    def some(number: int) -> list[T]:
+        rows = range(n)[number * at_once : (number + 1) * at_once]
+        watched = on_step if number == 0 else None
         before, frame = None, None
-        watched = on_step if start == 0 else None
-        for frame in frames(model, template, range(start, min(n, start + ROWS)), length, options, watched is not None):
+        for frame in frames(model, template, rows, length, options, watched is not None):
             if watched is not None:
                 watched(shown_step(model, frame, before))
                 before = frame
         assert frame is not None
-        yield frame
+        return results(frame)
+
+    return [one for part in distributed.each(-(-n // at_once), some) for one in part]
 
 
 def write(
     model: "Model", template: Template, n: int, length: int | None, options: SamplingOptions, on_step: OnStep | None = None
 ) -> list[str]:
     """n texts, with the raw text that was given put back in its place."""
-    results = []
-    for last in last_frames(model, template, n, length, options, on_step):
+
+    def texts(last: Frame) -> list[str]:
+        found = []
         for row, places in zip(last.x.tolist(), template_places(last).tolist(), strict=True):
             filled = [model.codec.decode([row[i] for i in positions]) for positions in template.filled(places)]
-            results.append(template.woven(filled))
-    return results
+            found.append(template.woven(filled))
+        return found
+
+    return finished(model, template, n, length, options, texts, on_step)
+
+
+def paint(
+    model: "Model", codec: Pixels, template: Template, n: int, options: SamplingOptions, on_step: OnStep | None = None
+) -> list[np.ndarray]:
+    """n images [H, W(, C)] uint8."""
+
+    def images(last: Frame) -> list[np.ndarray]:
+        return [codec.decode_image(row) for row in last.x.cpu().numpy()]
+
+    return finished(model, template, n, None, options, images, on_step)
 
 
 def shown_step(model: "Model", frame: Frame, before: Frame | None) -> Step:

@@ -35,15 +35,15 @@ def config_of(model: "Model") -> dict[str, Any]:
     }
 
 
-def save(model: "Model", folder: Path) -> None:
-    """Write the folder; each file is there whole or not at all."""
+def save(model: "Model", folder: Path, weights: dict[str, Tensor] | None = None) -> None:
+    """Write the folder; each file is there whole or not at all. weights: instead of the model's own."""
     config = config_of(model)
     try:
         described = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
         raise ValueError(f"the configuration of the network or codec is not plain JSON ({error})") from error
     try:
-        content = packed(model.weights(), {DIGEST: digest(config, model.codec.identity())})
+        content = packed(model.weights() if weights is None else weights, {DIGEST: digest(config, model.codec.identity())})
     except ValueError as error:
         raise ValueError(f"the weight {error}: such a model is not saved") from error
     folder.mkdir(parents=True, exist_ok=True)

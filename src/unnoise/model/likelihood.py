@@ -16,13 +16,14 @@ from torch import Tensor
 
 from unnoise import distributed
 from unnoise.data.texts import Texts
+from unnoise.model.batches import rows_at_once
 from unnoise.process.state import PAD
 from unnoise.rng import RowGenerator, seed_of
 
 if TYPE_CHECKING:
     from unnoise.model.model import Model
 
-ROWS = 32  # sequences evaluated at once
+ROWS = 32  # sequences among which times are stratified
 FEWEST_SETS = 2  # independent sets of draws that an error bar needs
 SCORE_DRAWS, SCORE_ERROR = 32, 0.01  # of `score`: at most so many, or until the error is so many bits per character
 
@@ -59,28 +60,43 @@ class Estimate:
 def estimate(model: "Model", x: Tensor, most: int, error: float = 0.0, seed: int = 0) -> Estimate:
     """The bound of texts x [N, L] by at most `most` draws for each, or until the standard error of the sum is `error` nats.
 
-    A set is one call on up to 32 rows with stratified times (few texts are repeated to fill it). With r sets of each group of
+    A set is one draw for up to 32 rows with stratified times (few texts are repeated to fill it). With r sets of each group of
     rows the variance of the sum is Σ_groups var(sums of the group's sets)/r.
     """
     model.network.eval()
     x = x.to(model.device)
     groups = x.split(ROWS)
     if model.method.exact:
-        mine = [model.bound(model.denoiser, groups[i], None).double().cpu() for i in distributed.share(len(groups)).tolist()]
-        return Estimate(distributed.gathered(torch.cat([torch.zeros(0), *mine])), 0.0, 1)
+        return Estimate(_bounds(model, groups, None), 0.0, 1)
     copies = max(1, min(ROWS // len(x), most // FEWEST_SETS))
+    filled = [group.repeat(copies, 1) for group in groups]
     sets: list[Tensor] = []  # [N] each
     spread = 0.0
     while len(sets) < FEWEST_SETS or (spread > error and (len(sets) + 1) * copies <= most):
-        mine = []
-        for i in distributed.share(len(groups)).tolist():
-            rows = groups[i].repeat(copies, 1)
-            generator = RowGenerator(seed_of(seed, len(sets), i), torch.arange(len(rows), device=x.device))
-            mine.append(model.bound(model.denoiser, rows, generator).double().cpu().view(copies, -1).mean(0))
-        sets.append(distributed.gathered(torch.cat([torch.zeros(0), *mine])))
+        drawn = _bounds(model, filled, (seed, len(sets))).split([len(rows) for rows in filled])
+        sets.append(torch.cat([rows.view(copies, -1).mean(0) for rows in drawn]))
         sums = torch.stack([torch.stack([group.sum() for group in one.split(ROWS)]) for one in sets])  # [sets, groups]
         spread = float((sums.var(0).sum() / len(sets)).sqrt()) if len(sets) > 1 else math.inf
+        spread = distributed.first_says(spread, model.device)  # all stop at the same draw
     return Estimate(torch.stack(sets).mean(0), spread, len(sets) * copies)
+
+
+def _bounds(model: "Model", groups: Sequence[Tensor], seeds: tuple[int, ...] | None) -> Tensor:
+    """The bound of each row of each group, one draw with the noise of (seeds, group, row), or none: [Σ n] float64.
+
+    Some rows at a time, shared out over the processes; a row's noise does not depend on which are computed with it.
+    """
+    at_once = rows_at_once(groups[0].shape[1], ROWS, model.device)
+    parts = [
+        (i, part) for i, group in enumerate(groups) for part in torch.arange(len(group), device=group.device).split(at_once)
+    ]
+
+    def bound(number: int) -> Tensor:
+        i, part = parts[number]
+        generator = None if seeds is None else RowGenerator(seed_of(*seeds, i), part, len(groups[i]))
+        return model.bound(model.denoiser, groups[i][part], generator).double().cpu()
+
+    return torch.cat(distributed.each(len(parts), bound))
 
 
 def check_error(error: float) -> None:

@@ -173,8 +173,8 @@ class Model:
         if known is not None:
             tokens = np.where(known.reshape(-1), tokens, -1)
         template = Template([], [], tokens.tolist())
-        frames = generate.last_frames(self, template, n, None, SamplingOptions.of(options), on_step)
-        return np.stack([self.codec.decode_image(row) for last in frames for row in last.x.cpu().numpy()])
+        images = generate.paint(self, self.codec, template, n, SamplingOptions.of(options), on_step)
+        return np.stack(images)
 
     def template(self, text: str | None = None, length: int | None = None) -> Template:
         """What is to be written: a text with [MASK]s and [GAP]s, or nothing given but a length."""

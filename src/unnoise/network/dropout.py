@@ -24,11 +24,11 @@ class Dropout:
     rate: float
     keys: Tensor
 
-    def __call__(self, x: Tensor, branch: int) -> Tensor:
-        """x of the branch with this number, counted through the network: [B, L, D] → [B, L, D]."""
-        batch, length, width = x.shape
-        quarters = -(-width // 4)
+    def __call__(self, x: Tensor, branch: int, where: Tensor | None = None) -> Tensor:
+        """x of the branch with this number, counted through the network: [B, L, D]; or of the n positions `where`: [n, D]."""
+        batch, length = x.shape[:2] if where is None else where.shape
+        width, quarters = x.shape[-1], -(-x.shape[-1] // 4)
         keys = bits(self.keys, branch + 1)[:, branch]
         draws = bits(keys, length * quarters).view(torch.int16).view(batch, length, 4 * quarters)[..., :width]
-        kept = draws >= min(round(self.rate * STEPS), STEPS - 1) - STEPS // 2
+        kept = (draws if where is None else draws[where]) >= min(round(self.rate * STEPS), STEPS - 1) - STEPS // 2
         return torch.where(kept, x / (1 - self.rate), torch.zeros((), dtype=x.dtype, device=x.device))

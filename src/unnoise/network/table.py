@@ -51,10 +51,13 @@ def network_names() -> list[str]:
 
 def network_name(network: nn.Module) -> str:
     """The name under which a network's class is registered, or ValueError: without one a saved model could not be read."""
+    cls = type(network)
+    if cls.__module__.startswith("torch.distributed.fsdp"):  # which torch's fully_shard has made of it
+        cls = cls.__bases__[1]
     for name, known in registered("network").items():
-        if known is type(network):
+        if known is cls:
             return name
     raise ValueError(
-        f"the network {type(network).__name__} is not registered, so a saved model could not be loaded again: "
+        f"the network {cls.__name__} is not registered, so a saved model could not be loaded again: "
         'put @unnoise.register("network", "a-name") before the class'
     )

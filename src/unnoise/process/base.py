@@ -252,19 +252,15 @@ class Process(StateSpace, ABC):
         """−log p(x_0 | x_t), the cross-entropy of each position: [*P]."""
         return -gather(prediction.clean(self, x_t, t), x)
 
-    # ---- one step of generation, in two halves: where, then what -----------------------------------------------------
+    # ---- generation -------------------------------------------------------------------------------------------------
 
-    def jump_positions(self, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: Generator = None) -> Tensor:
-        """Free positions that may change from t to s, or to clean data where s is None: x [B, L], s, t [B] → [B, L] bool.
+    def jump_steps(self, x: Tensor, free: Tensor, times: list[float], generator: Generator = None) -> Tensor | None:
+        """In which step of a falling grid of times each free position jumps: x, free [B, L] → [B, L] long, or None.
 
-        A denoiser is called at these alone. A process whose jumps come at times that do not depend on what they jump to
-        draws those times here.
+        Step i goes from times[i] to the next, the last one to clean data; a position that never jumps has len(times). A
+        process can say that if its jumps come at times that do not depend on what they jump to; by default it cannot.
         """
-        return self.active(x) & free
-
-    def jump_log_probs(self, prediction: TokenPrediction, x_t: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
-        """log p(x_s | x_t) at such positions, or log p(x_0 | x_t) where s is None: x_t, s, t [n] → [n, S or K]."""
-        return prediction.clean(self, x_t, t) if s is None else prediction.reverse(self, x_t, s, t)
+        return None
 
     def dense(self) -> "Process":
         """The same process without any closed form: the oracle for tests."""

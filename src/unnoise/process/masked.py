@@ -222,16 +222,12 @@ class Masked(Process):
 
     # ---- generation -------------------------------------------------------------------------------------------------
 
-    def jump_positions(self, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: Generator = None) -> Tensor:
-        """With one schedule for all tokens, which masks are revealed does not depend on the prediction: they are drawn here."""
-        masks = (x == self.mask) & free
-        if s is None or self.per_token:
-            return masks
-        hidden = self.schedule.noise(s) / self.schedule.noise(t)  # the chance 1 − c that a mask stays one
-        return masks & (uniform(x.shape, x.device, generator) < 1 - (hidden if hidden.dim() == 2 else hidden[:, None]))
-
-    def jump_log_probs(self, prediction: TokenPrediction, x_t: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
-        """Where a reveal was drawn, log p(x_0 | x_t): [n, K]."""
-        if isinstance(prediction, MeanPrediction) and (s is None or not self.per_token):
-            return self.mean_clean(prediction.log_probs, x_t, t)
-        return super().jump_log_probs(prediction, x_t, s, t)
+    def jump_steps(self, x: Tensor, free: Tensor, times: list[float], generator: Generator = None) -> Tensor | None:
+        """With one schedule for all tokens: a mask at t_0 is still one at t_i with probability h_i = (1 − α(t_i))/(1 − α(t_0)),
+        so with u uniform on [0, 1) it is revealed in the step with h_{i+1} ≤ u < h_i."""
+        if self.per_token:
+            return None
+        noise = self.schedule.noise(torch.tensor(times, dtype=torch.float64, device=x.device))
+        hidden = (noise / noise[0]).flip(0)  # rising, as searchsorted needs it
+        left = torch.searchsorted(hidden, uniform(x.shape, x.device, generator), right=True)  # steps after the reveal
+        return torch.where(self.active(x) & free, len(times) - 1 - left, len(times))

@@ -1,33 +1,53 @@
 """Ancestral sampling: the reverse step p(x_s | x_t) of the model, drawn as it is."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from unnoise.denoiser import SamplingDenoiser
-from unnoise.rng import Generator, draw
-from unnoise.sampler.base import GridSampler
+from unnoise.prediction import TokenPrediction
+from unnoise.rng import Generator
+from unnoise.sampler.base import Frame, GridSampler, draw_tokens
 
 
 @dataclass(frozen=True)
 class Ancestral(GridSampler):
     """x_s ~ p(x_s | x_t) from a mean, on a uniform or cosine grid of times (Multinomial Diffusion, D3PM, MDLM, MD4).
 
-    Keeps the model's distribution: that of the bound with the same steps.
+    Keeps the model's distribution: that of the bound with the same steps. Where the times of the jumps do not depend on what
+    they jump to, they are drawn first: then a step without jumps costs nothing, and the others call the denoiser at the jumps.
     """
 
     mean_only: ClassVar[bool] = True
+
+    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:
+        times = self.times(self.begin(denoiser.process))
+        jumps = denoiser.process.jump_steps(x, free, times, generator)
+        if jumps is None:
+            yield from super().frames(denoiser, x, free, generator)
+            return
+        counts = torch.bincount(jumps.flatten(), minlength=len(times)).tolist()
+        confidence = torch.zeros(x.shape, device=x.device)
+        for number, (t, s) in enumerate(zip(times, [*times[1:], 0.0], strict=True)):
+            if counts[number]:
+                at = torch.full((len(x),), t, dtype=torch.float64, device=x.device)
+                x = self.step(denoiser, x, None, at, jumps == number, generator)
+                confidence = denoiser.confidence(x, confidence)
+            yield Frame(s, x, confidence)
 
     def step(
         self, denoiser: SamplingDenoiser, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: Generator
     ) -> Tensor:
         process = denoiser.process
-        where = process.jump_positions(x, s, t, free, generator)
+        where = process.active(x) & free
         if not where.any():
             return x
-        prediction = denoiser.predict(x, t, where)
-        at = t[:, None].expand(x.shape)[where]
-        earlier = None if s is None else s[:, None].expand(x.shape)[where]
-        log_p = process.jump_log_probs(prediction, x[where], earlier, at)
-        return x.masked_scatter(where, draw(log_p.double().exp(), generator, where))
+
+        def weights(prediction: TokenPrediction, x_t: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
+            log_p = prediction.clean(process, x_t, t) if s is None else prediction.reverse(process, x_t, s, t)
+            return log_p.double().exp()
+
+        return draw_tokens(denoiser.predict(x, t, where), x, s, t, where, generator, weights)

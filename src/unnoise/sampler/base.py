@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple, Self, cast
 
@@ -13,10 +13,11 @@ from unnoise.denoiser import Denoiser, SamplingDenoiser
 from unnoise.prediction import MeanPrediction, Prediction, TokenPrediction
 from unnoise.process.base import Process
 from unnoise.process.state import StateSpace
-from unnoise.rng import Generator, RowGenerator
+from unnoise.rng import Generator, RowGenerator, inverse_cdf, uniform
 
 LOWEST_TEMPERATURE = 1e-3  # besides 0; the highest is its inverse
 MOST_STEPS = 1_000_000
+BLOCK = 2**20  # numbers in float64 that are made at once to draw tokens
 
 
 class Frame(NamedTuple):
@@ -75,6 +76,10 @@ class Sampler(ABC):
     def with_nfe(self, nfe: int) -> Self:
         """This sampler with at most so many network calls a text; one without a grid of times takes what it needs."""
         return self
+
+    def tokens_read(self, length: int) -> int:
+        """How many tokens of a text of this length one network call reads."""
+        return length
 
     def serves(self, process: StateSpace, prediction: type[Prediction] = MeanPrediction) -> bool:
         """Whether this sampler works with the process and with denoisers that return such predictions."""
@@ -146,6 +151,35 @@ class GridSampler(SteppedSampler):
             yield Frame(s or 0.0, x, confidence)
 
 
+Weights = Callable[[TokenPrediction, Tensor, Tensor | None, Tensor], Tensor]
+
+
+def draw_tokens(
+    prediction: TokenPrediction,
+    x: Tensor,
+    s: Tensor | None,
+    t: Tensor,
+    where: Tensor,
+    generator: Generator,
+    weights: Weights,
+) -> Tensor:
+    """x with new tokens at the n positions `where`: prediction [n, ·], x and where [B, L], s and t [B] → [B, L].
+
+    weights(prediction, x_t, s, t), each about the same m positions, is what their tokens are drawn by: [m, S]. It is called for
+    some positions at a time, since all of them in float64 would fill the memory where the vocabulary is large.
+    """
+    row = where.nonzero()[:, 0]
+    u = uniform(where.shape, x.device, generator, where)
+    columns = prediction.values, x[where], t[row] if s is None else s[row], t[row], u
+    drawn = [
+        inverse_cdf(weights(prediction.replace(values), x_t, None if s is None else earlier, at), chance)
+        for values, x_t, earlier, at, chance in zip(
+            *(column.split(max(1, BLOCK // prediction.values.shape[-1])) for column in columns), strict=True
+        )
+    ]
+    return x.masked_scatter(where, torch.cat(drawn))
+
+
 def sample_frames(
     process: StateSpace,
     denoiser: Denoiser,
@@ -156,6 +190,7 @@ def sample_frames(
     given: Tensor | None = None,
     seed: int = 0,
     time_free: bool = False,
+    independent_rows: bool = False,
     first_row: int = 0,
     track_confidence: bool = True,
 ) -> Iterator[Frame]:
@@ -175,6 +210,7 @@ def sample_frames(
         denoiser,
         length,
         time_free,
+        independent_rows,
         sampler.temperature,
         sampler.top_p,
         track_confidence,
@@ -208,12 +244,15 @@ def sample(
     given: Tensor | None = None,
     seed: int = 0,
     time_free: bool = False,
+    independent_rows: bool = False,
     first_row: int = 0,
 ) -> Tensor:
     """Draw `batch` sequences of `length` tokens (at most, where the model chooses): [B, L] long, without masks.
 
     given: [B, L] long, −1 where free; given positions never change. That is the exact conditional for masked processes and a
     heuristic elsewhere. time_free: the denoiser ignores t, so sequences that did not change are not evaluated again.
+    independent_rows: what the denoiser says of a sequence depends on that one alone, so one where nothing moves in a step is
+    not evaluated (time_free implies that).
     seed, first_row: sample i is decided by the seed and by first_row + i alone, not by how many others are drawn with it.
     """
     frames = sample_frames(
@@ -225,6 +264,7 @@ def sample(
         given=given,
         seed=seed,
         time_free=time_free,
+        independent_rows=independent_rows,
         first_row=first_row,
         track_confidence=False,
     )

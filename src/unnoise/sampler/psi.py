@@ -6,8 +6,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from unnoise.denoiser import SamplingDenoiser
-from unnoise.rng import Generator, draw
-from unnoise.sampler.base import GridSampler
+from unnoise.prediction import TokenPrediction
+from unnoise.rng import Generator
+from unnoise.sampler.base import GridSampler, draw_tokens
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,12 @@ class Psi(GridSampler):
         where = free if s is not None else process.active(x) & free
         if not where.any():
             return x
-        prediction = denoiser.predict(x, t, where)
-        x_t, at = x[where], t[:, None].expand(x.shape)[where]
-        clean = prediction.clean(process, x_t, at).double().exp()
-        if s is None:
-            return x.masked_scatter(where, draw(clean, generator, where))
-        earlier = s[:, None].expand(x.shape)[where]
-        reverse = prediction.reverse(process, x_t, earlier, at).double().exp()
-        probs = self.kappa * reverse + (1 - self.kappa) * process.push(clean, earlier)
-        return x.masked_scatter(where, draw(probs, generator, where))
+
+        def weights(prediction: TokenPrediction, x_t: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
+            clean = prediction.clean(process, x_t, t).double().exp()
+            if s is None:
+                return clean
+            reverse = prediction.reverse(process, x_t, s, t).double().exp()
+            return self.kappa * reverse + (1 - self.kappa) * process.push(clean, s)
+
+        return draw_tokens(denoiser.predict(x, t, where), x, s, t, where, generator, weights)

@@ -10,8 +10,8 @@ from unnoise.denoiser import SamplingDenoiser
 from unnoise.prediction import TokenPrediction
 from unnoise.process.base import Process, without_own
 from unnoise.process.state import LATEST
-from unnoise.rng import Generator, draw
-from unnoise.sampler.base import GridSampler
+from unnoise.rng import Generator
+from unnoise.sampler.base import GridSampler, draw_tokens
 
 SIGNAL = 1e-5  # leaping begins at α⁻¹(1e-5): at t = 1 the ratios are 0 and the rates infinite
 
@@ -35,14 +35,12 @@ class Leaping(GridSampler):
         where = process.active(x) & free
         if not where.any():
             return x
-        prediction = denoiser.predict(x, t, where)
-        prediction = prediction.replace(prediction.values.double())
-        x_t, at = x[where], t[:, None].expand(x.shape)[where]
-        if s is None:
-            log_p = prediction.clean(process, x_t, at)
-        else:
-            log_p = self.log_leap(process, prediction, x_t, s[:, None].expand(x.shape)[where], at)
-        return x.masked_scatter(where, draw(log_p.exp(), generator, where))
+
+        def weights(prediction: TokenPrediction, x_t: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
+            exact = prediction.replace(prediction.values.double())
+            return (exact.clean(process, x_t, t) if s is None else self.log_leap(process, exact, x_t, s, t)).exp()
+
+        return draw_tokens(denoiser.predict(x, t, where), x, s, t, where, generator, weights)
 
 
 @dataclass(frozen=True)

@@ -17,20 +17,22 @@ class WeightAverage:
 
     def __init__(self, module: nn.Module, decay: float):
         self.module = module
-        self.averaged = AveragedModel(module, avg_fn=lambda mean, now, n: mean.lerp(now, 1 - warmed(decay, int(n))))
+        self.live = nn.ParameterList(module.parameters())  # weights alone, which may be shared out over processes
+        copies = nn.ParameterList(nn.Parameter(weight.detach().clone()) for weight in self.live)
+        self.averaged = AveragedModel(copies, avg_fn=lambda mean, now, n: mean.lerp(now, 1 - warmed(decay, int(n))))
 
     @property
     def weights(self) -> dict[str, Tensor]:
         """The averaged weights by name."""
-        return {name: weight.detach() for name, weight in self.averaged.module.named_parameters()}
+        names = [name for name, _ in self.module.named_parameters()]
+        return {name: weight.detach() for name, weight in zip(names, self.averaged.module.parameters(), strict=True)}
 
     def update(self) -> None:
         """After a step."""
-        self.averaged.update_parameters(self.module)
+        self.averaged.update_parameters(self.live)
 
-    def restore(self, weights: Mapping[str, Tensor], steps: int) -> None:
-        """Go on from the average after so many steps."""
-        put_parameters(self.averaged.module, weights)
+    def restore(self, steps: int) -> None:
+        """Go on with `weights`, into which the average after so many steps has been put."""
         self.averaged.n_averaged.fill_(steps)
 
     @contextlib.contextmanager

@@ -1,30 +1,207 @@
-"""The state of a run as one file: weights, moments, averaged weights, step, and the options that it was begun with."""
+"""The checkpoints of a run: weights, moments, averaged weights, step, and the options that it was begun with.
+
+Each is a folder, checkpoints/step-00000200. The tensors are written by torch.distributed.checkpoint as safetensors, every
+process its part, while training goes on; run.json, with the step, the options, and length and checksum of each file, comes last
+and marks the checkpoint as complete. Any number of processes can read it, with or without shards.
+"""
 
 import contextlib
 import json
-import os
+import re
 import shutil
+import warnings
+import zlib
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
-from unnoise.checkpoint.tensors import packed, read_tensors
-from unnoise.files import write_atomically
-from unnoise.training.average import put_parameters
+from unnoise import distributed
+from unnoise.files import read_bytes, write_atomically
 from unnoise.training.callback import LOG
 from unnoise.training.options import check_unchanged
+from unnoise.training.parallel import local
 
 if TYPE_CHECKING:
     from unnoise.training.loop import TrainingRun
 
-STATE, PREVIOUS = "training.safetensors", "training.previous.safetensors"
+FOLDER, MARKER = "checkpoints", "run.json"
+BEFORE = "training.safetensors"  # the state of runs of earlier versions
 MOMENT = "moment"
+LARGEST_MARKER = 64 * 2**20  # bytes
+warnings.filterwarnings("ignore", "torch.distributed is disabled, unavailable or uninitialized")  # as it is for one process
 
 
-def save_state(run: "TrainingRun", path: Path) -> None:
-    """Write the state, whole or not at all."""
-    tensors: dict[str, Tensor] = {f"weight/{name}": weight for name, weight in run.learned.named_parameters()}
+class Found(NamedTuple):
+    """A checkpoint that can be read: its folder, what it says of the run, and why newer ones cannot."""
+
+    folder: Path
+    about: dict[str, Any]
+    damaged: str
+
+
+# ---- writing -----------------------------------------------------------------------------------------------------------
+
+
+class CheckpointWriter:
+    """Writes the checkpoints of a run into a folder, one at a time, and keeps the newest `keep` of them."""
+
+    def __init__(self, out: Path, keep: int):
+        self.folder, self.keep = out / FOLDER, keep
+        self.group = distributed.new_group()  # that of the writing threads
+        self.pending: tuple[Path, dict[str, Any], Future[Any]] | None = None
+
+    def begin(self, tensors: Mapping[str, Tensor], about: dict[str, Any]) -> None:
+        """Start to write; training may go on. ValueError if a tensor holds numbers that are not finite."""
+        self.finish()
+        bad = [name for name, value in tensors.items() if value.is_floating_point() and not _finite(value)]
+        if distributed.total(len(bad), torch.device("cpu")):
+            raise ValueError(f"{min(bad, default='a weight')} holds numbers that are not finite, so no checkpoint is written")
+        path = self.folder / f"step-{about['step']:08d}"
+        if distributed.rank() == 0:
+            with _as_sentence(path):
+                shutil.rmtree(path, ignore_errors=True)
+                path.mkdir(parents=True)
+        distributed.barrier()
+        from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter  # these take a second to import
+        from torch.distributed.checkpoint.state_dict_saver import async_save
+
+        copies = {name: value.detach().clone() for name, value in tensors.items()}
+        with _as_sentence(path):
+            writer = HuggingFaceStorageWriter(str(path), save_distributed=True)
+            future = async_save(copies, storage_writer=writer, process_group=self.group, no_dist=distributed.world() == 1)
+        assert isinstance(future, Future)
+        self.pending = path, about, future
+
+    def poll(self) -> None:
+        """Mark the checkpoint that is being written as complete, if it is; to be called now and then."""
+        if self.pending is not None and self.pending[2].done():
+            self.finish()
+
+    def finish(self) -> None:
+        """Wait for the checkpoint that is being written, mark it as complete, and remove those that are too many."""
+        if self.pending is None:
+            return
+        (path, about, future), self.pending = self.pending, None
+        try:
+            with _as_sentence(path):
+                future.result()
+        except ValueError:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+        if distributed.rank() > 0:
+            return
+        files = {file.name: [file.stat().st_size, checksum(file)] for file in sorted(path.glob("*.safetensors"))}
+        write_atomically(path / MARKER, json.dumps({**about, "files": files}, allow_nan=False).encode())
+        complete = [folder for folder in folders(path.parent.parent) if (folder / MARKER).exists()]
+        for folder in folders(path.parent.parent):
+            if folder not in complete[: self.keep]:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _finite(tensor: Tensor) -> bool:
+    return bool(torch.isfinite(local(tensor)).all())
+
+
+@contextlib.contextmanager
+def _as_sentence(path: Path) -> Iterator[None]:
+    """What goes wrong while writing, as one sentence."""
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    try:
+        yield
+    except (OSError, SafetensorError, CheckpointException) as error:
+        failures = error.failures.values() if isinstance(error, CheckpointException) else [(error, None)]
+        first = next(iter(failures))[0]
+        words = first.strerror if isinstance(first, OSError) and first.strerror else first
+        raise ValueError(f"cannot write {path}: {words} (what was there before is still there)") from error
+
+
+def checksum(path: Path) -> int:
+    """The CRC-32 of a file."""
+    value = 0
+    with open(path, "rb") as file:
+        while part := file.read(1 << 22):
+            value = zlib.crc32(part, value)
+    return value
+
+
+# ---- what is there -----------------------------------------------------------------------------------------------------
+
+
+def folders(out: Path) -> list[Path]:
+    """The folders of checkpoints below `out`, complete or not, newest first."""
+    there = out / FOLDER
+    if not there.is_dir():
+        return []
+    return sorted((path for path in there.iterdir() if re.fullmatch(r"step-\d{8,}", path.name)), reverse=True)
+
+
+def has_state(out: Path) -> bool:
+    """Whether a folder holds a run that can go on."""
+    if (out / BEFORE).exists() and not folders(out):
+        raise ValueError(f"the run in {out} is of an earlier version of unnoise, which this one cannot go on with")
+    return any((folder / MARKER).exists() for folder in folders(out))
+
+
+def read_newest(out: Path, check: bool = True) -> Found:
+    """The newest checkpoint that is complete and, with `check`, whose files are whole; ValueError if there is none."""
+    damaged = []
+    for folder in folders(out):
+        try:
+            about = read_marker(folder)
+            if check:
+                check_files(folder, about)
+            return Found(folder, about, "; ".join(damaged))
+        except ValueError as error:
+            damaged.append(f"the checkpoint {folder} cannot be read: {error}")
+    raise ValueError(damaged[0] if damaged else f"there is no checkpoint in {out}")
+
+
+def read_marker(folder: Path) -> dict[str, Any]:
+    """What a checkpoint says of the run, or ValueError if it is not complete."""
+    try:
+        about = json.loads(read_bytes(folder / MARKER, LARGEST_MARKER).decode())
+    except FileNotFoundError:
+        raise ValueError("it was not finished") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"its {MARKER} is damaged ({error})") from error
+    files = about.get("files") if isinstance(about, dict) else None
+    if not isinstance(files, dict) or not files:
+        raise ValueError(f"its {MARKER} does not name its files")
+    return about
+
+
+def check_files(folder: Path, about: Mapping[str, Any]) -> None:
+    """ValueError if a file of a checkpoint is not as it was written."""
+    for name, wanted in about["files"].items():
+        path = folder / Path(name).name
+        if not path.is_file():
+            raise ValueError(f"{name} is missing")
+        if [path.stat().st_size, checksum(path)] != wanted:
+            raise ValueError(f"{name} is damaged or cut short")
+
+
+def read_options(out: Path) -> dict[str, Any]:
+    """The options that the run in a folder was begun with; none where there is no run."""
+    if not has_state(out):
+        return {}
+    options = read_newest(out, check=False).about.get("options")
+    if not isinstance(options, dict):
+        raise ValueError(f"the checkpoint in {out} does not say with which options the run was begun")
+    return dict(options)
+
+
+# ---- a run's state -----------------------------------------------------------------------------------------------------
+
+
+def state_of(run: "TrainingRun") -> dict[str, Tensor]:
+    """All tensors of a run by name."""
+    tensors: dict[str, Tensor] = {f"weight/{name}": weight.detach() for name, weight in run.learned.named_parameters()}
     tensors |= {f"buffer/{name}": value for name, value in learned_buffers(run).items()}
     names = {id(weight): name for name, weight in run.learned.named_parameters()}
     for optimizer in run.optimizers:
@@ -32,103 +209,70 @@ def save_state(run: "TrainingRun", path: Path) -> None:
             tensors |= {f"{MOMENT}/{kind}/{names[id(weight)]}": value for kind, value in state.items()}
     if run.average is not None:
         tensors |= {f"average/{name}": value for name, value in run.average.weights.items()}
-    try:
-        content = packed(tensors, run.description())
-    except ValueError as error:
-        raise ValueError(f"{error}, so no checkpoint is written: the last one stays") from error
-    keep_previous(path)
-    write_atomically(path, content)
+    return tensors
 
 
-def keep_previous(path: Path) -> None:
-    """Let the checkpoint that is about to be replaced be found under another name."""
-    if not path.exists():
-        return
-    link = path.with_name(f".{PREVIOUS}.{os.getpid()}.part")
-    link.unlink(missing_ok=True)
-    try:
-        os.link(path, link)
-    except OSError:  # no links on this file system
-        shutil.copyfile(path, link)
-    os.replace(link, path.with_name(PREVIOUS))
+def load_state(run: "TrainingRun", out: Path) -> str:
+    """Put the newest checkpoint into a run; ValueError if it belongs to another one. Returns why newer ones were left."""
+    from torch.distributed.checkpoint.api import CheckpointException
 
-
-def load_state(run: "TrainingRun", path: Path) -> None:
-    """Put a state into a run; ValueError if it belongs to another one."""
-    folder = path.parent
-    about, tensors = read_newest(folder)
+    folder, about, damaged = distributed.from_first(lambda: read_newest(out))
     if about.get("method") != run.model.method.name:
-        raise ValueError(f"{folder} holds a run of {about.get('method')}, not of {run.model.method.name}")
+        raise ValueError(f"{out} holds a run of {about.get('method')}, not of {run.model.method.name}")
     if about.get("data_digest", run.data_digest) != run.data_digest:
-        raise ValueError(f"the run in {folder} read other data: go on with the same, or choose another folder")
-    check_unchanged(run.options, about.get("options") or {}, str(folder))
+        raise ValueError(f"the run in {out} read other data: go on with the same, or choose another folder")
+    check_unchanged(run.options, about.get("options") or {}, str(out))
     try:
-        put_parameters(run.learned, {name: tensors[f"weight/{name}"] for name, _ in run.learned.named_parameters()})
-    except (KeyError, RuntimeError) as error:
-        raise ValueError(f"the run in {folder} has a network of another shape: resume with the same options") from error
-    for name, value in learned_buffers(run).items():
-        if f"buffer/{name}" in tensors:
-            value.copy_(tensors[f"buffer/{name}"])
-    by_name = dict(run.learned.named_parameters())
-    for optimizer in run.optimizers:
-        mine = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
-        for key, value in tensors.items():
-            if key.startswith(f"{MOMENT}/"):
-                _, kind, name = key.split("/", 2)
-                if id(by_name[name]) in mine:
-                    optimizer.state[by_name[name]][kind] = value.to(by_name[name].device)
+        _read_tensors(run, folder)
+    except (SafetensorError, CheckpointException, OSError, KeyError, TypeError, AssertionError) as error:
+        raise ValueError(f"the checkpoint {folder} cannot be read: {error}") from error
     try:
         run.done, run.tokens, run.seconds = int(about["step"]), int(about["tokens"]), float(about["seconds"])
         run.curve = [(int(step), float(bits), float(error)) for step, bits, error in about["curve"]]
+        run.bad = int(about["bad"])
+        if run.average is not None:
+            run.average.restore(int(about["averaged"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"the checkpoint in {folder} does not say how far the run had come ({error})") from error
-    averaged = {key.partition("/")[2]: value for key, value in tensors.items() if key.startswith("average/")}
-    if run.average is not None and averaged.keys() == by_name.keys():
-        run.average.restore(averaged, run.done)
-    cut_log(folder / LOG, run.done)
+        raise ValueError(f"the checkpoint {folder} does not say how far the run had come ({error})") from error
+    if distributed.rank() == 0:
+        cut_log(out / LOG, run.done)
+    return damaged
+
+
+def _read_tensors(run: "TrainingRun", folder: Path) -> None:
+    """Fill weights, buffers, moments and averages from a checkpoint, each process its part of them."""
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    reader = HuggingFaceStorageReader(str(folder))
+    found = reader.read_metadata().state_dict_metadata
+    saved = {name: tuple(one.size) for name, one in found.items() if isinstance(one, TensorStorageMetadata)}
+    by_name = dict(run.learned.named_parameters())
+    moments: dict[str, Tensor] = {}
+    for key, shape in saved.items():
+        if key.startswith(f"{MOMENT}/"):
+            _, kind, name = key.split("/", 2)
+            weight = by_name.get(name)
+            if weight is not None:
+                fresh = torch.zeros(shape, device=weight.device) if kind == "step" else torch.zeros_like(weight.detach())
+                moments[key] = fresh
+    wanted = {name: value for name, value in state_of(run).items() if not name.startswith(f"{MOMENT}/")} | moments
+    if wanted.keys() != saved.keys() or any(tuple(value.shape) != saved[name] for name, value in wanted.items()):
+        raise ValueError(f"the run in {folder.parent.parent} has a network of another shape: resume with the same options")
+    load(wanted, storage_reader=reader, no_dist=distributed.world() == 1)
+    for optimizer in run.optimizers:
+        mine = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+        for key, value in moments.items():
+            _, kind, name = key.split("/", 2)
+            if id(by_name[name]) in mine:
+                optimizer.state[by_name[name]][kind] = value
 
 
 def learned_buffers(run: "TrainingRun") -> dict[str, Tensor]:
     """What changes while training but has no gradient, such as an objective's running means."""
     weights = dict(run.learned.named_parameters())
     return {name: value for name, value in run.learned.state_dict().items() if name not in weights}
-
-
-def read_state(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A checkpoint: what it says of the run, and its tensors."""
-    try:
-        about, tensors = read_tensors(path)
-    except ValueError as error:
-        raise ValueError(f"the checkpoint {path} cannot be read: {error}") from error
-    if not about or not any(key.startswith(f"{MOMENT}/") for key in tensors):
-        raise ValueError(f"the checkpoint {path} is not one of a run of this version of unnoise")
-    return about, tensors
-
-
-def has_state(folder: Path) -> bool:
-    """Whether a folder holds a run that can go on."""
-    return any((folder / name).exists() for name in (STATE, PREVIOUS))
-
-
-def read_newest(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The last checkpoint, or the one before it if that is damaged; ValueError if neither can be read."""
-    try:
-        return read_state(folder / STATE)
-    except ValueError:
-        if not (folder / PREVIOUS).exists():
-            raise
-        return read_state(folder / PREVIOUS)
-
-
-def read_options(folder: Path) -> dict[str, Any]:
-    """The options that the run in a folder was begun with; none where there is no run."""
-    if not has_state(folder):
-        return {}
-    about = read_newest(folder)[0]
-    options = about.get("options")
-    if not isinstance(options, dict):
-        raise ValueError(f"the checkpoint in {folder} does not say with which options the run was begun")
-    return dict(options)
 
 
 def cut_log(path: Path, step: int) -> None:

@@ -187,4 +187,6 @@ def _used_weights(network: nn.Module) -> tuple[int, int]:
 def newton_schulz_flops(shape: Sequence[int]) -> float:
     """Operations of Muon's five iterations for a matrix."""
     small, large = sorted(shape)
+    if large >= 2 * small:  # by factors
+        return 4.0 * small * small * large + 34.0 * small**3
     return 10.0 * (2 * small * small * large + small**3)

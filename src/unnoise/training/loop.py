@@ -10,19 +10,19 @@ import contextlib
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from unnoise import distributed
-from unnoise.data.corpus import source_of
 from unnoise.data.source import Source
 from unnoise.files import locked
+from unnoise.model.io import save as save_model
 from unnoise.model.likelihood import bits_per_char
 from unnoise.model.model import Model
 from unnoise.objective import Objective
@@ -31,40 +31,27 @@ from unnoise.rng import RowGenerator, seed_of
 from unnoise.spelling import Words, can_correct
 from unnoise.training.average import WeightAverage, put_parameters
 from unnoise.training.callback import LOG, Callback, Evaluation, JsonLog, StepReport
-from unnoise.training.checkpoint import STATE, has_state, load_state, save_state
+from unnoise.training.checkpoint import CheckpointWriter, has_state, load_state, state_of
 from unnoise.training.data import texts_of
 from unnoise.training.learning_rate import learning_rate_factor
-from unnoise.training.loss import BatchLoss, averaged_over_processes, without_averaging
+from unnoise.training.loss import BatchLoss, product_dtype
 from unnoise.training.optimizer import optimizers
-from unnoise.training.options import MINUTES, TrainingKeywords, TrainingOptions
+from unnoise.training.options import MINUTES, TrainingOptions
+from unnoise.training.parallel import (
+    average_unsharded,
+    check_shares,
+    clip_gradients,
+    gathered_weights,
+    over_processes,
+    recompute_blocks,
+    whole,
+    without_averaging,
+)
+from unnoise.training.profile import Profiler
+from unnoise.training.report import NotANumber, Report, is_sound
+from unnoise.training.utilisation import flops_per_token, product_flops
 
 EVALUATION_DRAWS = 2
-DIVERGED = 1e8  # nats a token, or bits a character, beyond which a run has come apart
-
-
-@dataclass
-class Report:
-    """What came of a run; bits are per character, of the bound on held-out text, with standard errors."""
-
-    steps: int
-    seconds: float
-    tokens: int
-    bits_before: float
-    bits: float
-    stderr: float
-    finished: bool
-    loss: str = "fast"
-    curve: list[tuple[int, float, float]] = field(default_factory=list)
-
-
-class NotANumber(ValueError):
-    """The loss became infinite or NaN."""
-
-
-def check_finite(value: float, words: str) -> None:
-    """Raise NotANumber if training has come apart."""
-    if not math.isfinite(value) or value > DIVERGED:
-        raise NotANumber(words)
 
 
 class TrainingRun:
@@ -80,19 +67,21 @@ class TrainingRun:
         labels: Tensor | None = None,
     ):
         self.model, self.options, self.out, self.device = model, options, out, model.device
-        if distributed.world() > options.batch * options.accumulate:
-            raise ValueError(
-                f"{distributed.world()} processes cannot share a batch of {options.batch * options.accumulate} texts"
-            )
+        check_shares(options)
         self.source = source
         self.train_texts, self.valid_texts = texts_of(source, model, labels)
         if isinstance(source, Source) and source.train_documents and model.words is None and can_correct(model.process):
             model.words = Words.of(source.train_documents)  # counted when it is first used or saved
         self.objective = objective or _objective(model, options)
         self.loss = "own" if objective else options.loss if model.method.fast_objective else "paper"
-        loss = BatchLoss(model, self.objective, options.dropout)
+        dtype = product_dtype(options.precision, self.device)
+        loss = BatchLoss(model, self.objective, dtype, options.dropout)
         self.learned = loss.learned
-        self.optimizers = optimizers(self.learned, options)
+        self.flops_per_token = flops_per_token(model.network)
+        if options.deterministic:
+            torch.use_deterministic_algorithms(True)
+        if options.checkpoint_activations:
+            recompute_blocks(model.network)
         if options.compile:
             if model.process.variable_length:
                 name = model.method.name
@@ -100,13 +89,17 @@ class TrainingRun:
                     f"{name} reads texts of every length, each of which torch would compile: train without compile"
                 )
             model.network.compile()
-        self.batch_loss = averaged_over_processes(loss)
+        self.batch_loss = over_processes(loss, options.shard, dtype)
+        self.optimizers = optimizers(self.learned, options)
         self.average = WeightAverage(self.learned, options.ema) if options.ema else None
         first = self.train_texts.batch(torch.arange(8), 0).x
         self.data_digest = hashlib.sha1(first.numpy().tobytes()).hexdigest()  # tells data apart
         self.done, self.tokens, self.seconds = 0, 0, 0.0
+        self.bad, self.grad_norm = 0, 0.0  # steps in a row that were skipped; of the last step
         self.curve: list[tuple[int, float, float]] = []
         self.callbacks: list[Callback] = [] if out is None or distributed.rank() > 0 else [JsonLog(out)]
+        self.checkpoints = None if out is None else CheckpointWriter(out, options.keep)
+        self.damaged = ""  # why newer checkpoints than that which it was resumed from could not be read
         self.set_schedules()
 
     def set_schedules(self) -> None:
@@ -125,42 +118,54 @@ class TrainingRun:
     # ---- one step ----------------------------------------------------------------------------------------------------
 
     def step(self) -> float:
-        """One update; returns the loss in nats per token."""
+        """One update; returns the loss in nats per token. It is left out where the loss or the gradient is not finite."""
         options, device = self.options, self.device
         self.model.network.train()
         self.learned.zero_grad(set_to_none=True)
         self.objective.set_progress(self.progress)
-        count = options.batch * options.accumulate
-        rows = distributed.share(count)
-        at_once = -(-options.batch // distributed.world())
-        parts = [(part, self.train_texts.batch(self.done * count + part, options.seed)) for part in rows.split(at_once)]
+        parts = [(rows, self.train_texts.batch(self.done * options.batch + rows, options.seed)) for rows in self.parts()]
         tokens = int(distributed.total(sum(int((batch.x != PAD).sum()) for _, batch in parts), device))
         nats = 0.0
-        for part, batch in parts:
-            generator = RowGenerator(seed_of(options.seed, self.done), part.to(device), count)
+        for rows, batch in parts:
+            generator = RowGenerator(seed_of(options.seed, self.done), rows.to(device), options.batch)
             label = None if batch.label is None else batch.label.to(device)
-            with without_averaging(self.batch_loss, part is parts[-1][0]):
+            with without_averaging(self.batch_loss, rows is parts[-1][0]):
                 loss = self.batch_loss(batch.x.to(device), label, generator).sum()
                 (loss * (distributed.world() / tokens)).backward()
             nats += float(loss.detach())
         self.tokens += tokens
         total = distributed.total(nats, device) / tokens
-        check_finite(total, f"the loss became {total:.3g} at step {self.done + 1}")
-        nn.utils.clip_grad_norm_(self.learned.parameters(), options.clip)
-        for optimizer in self.optimizers:
-            optimizer.step()
-        if self.average is not None:
-            self.average.update()
-        self.objective.after_step()
+        if options.shard and distributed.world() > 1:
+            average_unsharded(self.learned)
+        self.grad_norm = clip_gradients(self.learned, options.clip)
+        self.bad = 0 if is_sound(total) and math.isfinite(self.grad_norm) else self.bad + 1
+        if self.bad > options.bad_steps:
+            raise NotANumber(
+                f"the loss became {total:.3g} with a gradient of norm {self.grad_norm:.3g} at step {self.done + 1}"
+            )
+        if not self.bad:
+            for optimizer in self.optimizers:
+                optimizer.step()
+            if self.average is not None:
+                self.average.update()
+            self.objective.after_step()
         self.done += 1
         for schedule in self.schedules:
             schedule.step()
         return total
 
+    def parts(self) -> list[Tensor]:
+        """The rows of the batch that fall to this process, in the parts in which it reads them: [n] long each."""
+        rows = distributed.share(self.options.batch)
+        most = -(-self.options.batch // distributed.world())  # texts of the process that has most of them
+        at_once = self.options.device_batch or -(-most // (self.options.accumulate or 1))
+        return list(rows.split(at_once))
+
     def evaluate(self) -> tuple[float, float]:
         """Bits per character on held-out text, and the standard error; of the averaged weights, where there are any."""
         options = self.options
-        with self.average.applied() if self.average is not None else contextlib.nullcontext():
+        averaged = self.average.applied() if self.average is not None else contextlib.nullcontext()
+        with averaged, gathered_weights(self.model.network):
             found = bits_per_char(self.model, self.valid_texts, options.eval_windows, EVALUATION_DRAWS, options.seed)
             return found.bits, found.stderr
 
@@ -177,23 +182,27 @@ class TrainingRun:
             "loss": self.loss,
             "data_digest": self.data_digest,
             "curve": self.curve,
+            "bad": self.bad,
+            "averaged": 0 if self.average is None else int(self.average.averaged.n_averaged),
         }
 
     def save(self) -> None:
-        """The state, then the model; each file atomically, by one process."""
-        if self.out is None or distributed.rank() > 0:
+        """The state, every process its part and while training goes on; then the model, by one process."""
+        if self.out is None or self.checkpoints is None:
             return
-        save_state(self, self.out / STATE)
+        self.checkpoints.begin(state_of(self), self.description())
         with self.average.applied() if self.average is not None else contextlib.nullcontext():
-            self.model.save(self.out)
+            weights = whole(self.model.weights())
+            if distributed.rank() == 0:
+                save_model(self.model, self.out, weights)
         for callback in self.callbacks:
             callback.on_save(self.out)
 
     def resume(self) -> bool:
-        """Go on from the state in `out`, if there is one."""
+        """Go on from the newest checkpoint in `out` that is whole, if there is one."""
         if self.out is None or not has_state(self.out):
             return False
-        load_state(self, self.out / STATE)
+        self.damaged = load_state(self, self.out)
         self.set_schedules()
         return True
 
@@ -202,36 +211,22 @@ class TrainingRun:
     def run(self, callbacks: Sequence[Callback] = (), stop: Callable[[], bool] = lambda: False) -> Report:
         """Train to the end, or until stop() says so; saves at the end in either case. Nobody else may write into `out`."""
         with locked(self.out) if self.out is not None and distributed.rank() == 0 else contextlib.nullcontext():
-            return self._run(callbacks, stop)
+            if distributed.rank() == 0:
+                self.callbacks += callbacks
+                if self.options.profile and self.out is not None:
+                    self.callbacks.append(Profiler(self.out, self.options.profile))
+            try:
+                return self._run(stop)
+            finally:
+                for callback in self.callbacks:
+                    callback.on_end()
 
-    def _run(self, callbacks: Sequence[Callback], stop: Callable[[], bool]) -> Report:
-        options = self.options
-        if distributed.rank() == 0:
-            self.callbacks += callbacks
+    def _run(self, stop: Callable[[], bool]) -> Report:
         if not self.curve:  # a fresh run
             if self.out is not None and distributed.rank() == 0:
                 (self.out / LOG).unlink(missing_ok=True)
             self._evaluate_now()
-        start = time.monotonic() - self.seconds
-        smooth, last_save = None, self.done
-        while (progress := self.progress) < 1 and not distributed.total(stop(), self.device):
-            rate = learning_rate_factor(progress, options)
-            nats = self.step()
-            self.seconds = distributed.first_says(time.monotonic() - start, self.device)
-            bits = nats / math.log(2) / self.train_texts.characters
-            smooth = bits if smooth is None else 0.95 * smooth + 0.05 * bits
-            progress = self.progress
-            speed = self.tokens / max(self.seconds, 1e-9)
-            report = StepReport(self.done, progress, bits, smooth, rate, speed, self.seconds)
-            for callback in self.callbacks:
-                callback.on_step(report)
-            pause = time.monotonic()
-            if options.eval_every and self.done % options.eval_every == 0 and progress < 1:
-                self._evaluate_now()
-            if options.save_every and self.done - last_save >= options.save_every:
-                self.save()
-                last_save = self.done
-            start += time.monotonic() - pause  # measuring and saving are not training time
+        self._steps(stop)
         finished = self.progress >= 1
         if finished and self.curve[-1][0] != self.done:
             self._evaluate_now()
@@ -243,45 +238,58 @@ class TrainingRun:
             "valid_bits_per_char": self.curve[-1][1],
         }
         self.save()
+        if self.checkpoints is not None:
+            self.checkpoints.finish()
         if finished and self.average is not None:
             put_parameters(self.learned, self.average.weights)
         before, after = self.curve[0], self.curve[-1]
         return Report(self.done, self.seconds, self.tokens, before[1], after[1], after[2], finished, self.loss, self.curve)
 
+    def _steps(self, stop: Callable[[], bool]) -> None:
+        """Steps until the run is done or stop() says so, with evaluations and checkpoints between them."""
+        options = self.options
+        peak = product_flops(self.device, product_dtype(options.precision, self.device)) * distributed.world()
+        start = time.monotonic() - self.seconds
+        smooth, last_save = None, self.done
+        while (progress := self.progress) < 1 and not distributed.total(stop(), self.device):
+            rate = learning_rate_factor(progress, options)
+            nats = self.step()
+            self.seconds = distributed.first_says(time.monotonic() - start, self.device)
+            bits = nats / math.log(2) / self.train_texts.characters
+            if not self.bad:
+                smooth = bits if smooth is None else 0.95 * smooth + 0.05 * bits
+            speed = self.tokens / max(self.seconds, 1e-9)
+            report = StepReport(
+                step=self.done,
+                progress=self.progress,
+                loss_bits=bits,
+                smooth_bits=math.nan if smooth is None else smooth,
+                rate=rate,
+                grad_norm=self.grad_norm,
+                tokens_per_second=speed,
+                utilisation=speed * self.flops_per_token / peak,
+                seconds=self.seconds,
+                skipped=bool(self.bad),
+            )
+            for callback in self.callbacks:
+                callback.on_step(report)
+            pause = time.monotonic()
+            if options.eval_every and self.done % options.eval_every == 0 and report.progress < 1:
+                self._evaluate_now()
+            if self.checkpoints is not None:
+                self.checkpoints.poll()
+            if options.save_every and self.done - last_save >= options.save_every and not self.bad:
+                self.save()
+                last_save = self.done
+            start += time.monotonic() - pause  # measuring and saving are not training time
+
     def _evaluate_now(self) -> None:
         bits, error = self.evaluate()
-        check_finite(bits, f"the bound on held-out text became {bits:.3g} bits at step {self.done}")
+        if not is_sound(bits):
+            raise NotANumber(f"the bound on held-out text became {bits:.3g} bits at step {self.done}")
         self.curve.append((self.done, bits, error))
         for callback in self.callbacks:
             callback.on_evaluation(Evaluation(self.done, bits, error))
-
-
-def train(
-    model: Model,
-    data: str | Source | Tensor | Iterable[Any],
-    out: str | Path | None = None,
-    objective: Objective | None = None,
-    callbacks: Sequence[Callback] = (),
-    labels: Sequence[Any] | Tensor | None = None,
-    **options: Unpack[TrainingKeywords],
-) -> Report:
-    """Train a model; see `TrainingOptions` for the options.
-
-    data: a corpus (a name, a path, a Corpus), a text, texts (strings, or records with `text` and perhaps `label`: a list, an
-    iterable, a 🤗 dataset), a stream of tokens [n], or rows of tokens [N, L] padded with −1. labels: one for each text or row;
-    the model must have been built with as many. out: a folder for the model, its log and its checkpoints. objective: one of
-    your own instead of the method's.
-    """
-    chosen = TrainingOptions.of(options)
-    if chosen.steps is None and chosen.minutes is None:
-        raise ValueError("give either steps or minutes")
-    source = data if isinstance(data, Tensor) else source_of(data, None if labels is None else _listed(labels))
-    rows = None if labels is None or not isinstance(data, Tensor) else torch.as_tensor(labels)
-    return TrainingRun(model, source, chosen, Path(out) if out else None, objective, rows).run(callbacks)
-
-
-def _listed(labels: Sequence[Any] | Tensor) -> list[Any]:
-    return labels.tolist() if isinstance(labels, Tensor) else list(labels)
 
 
 def _objective(model: Model, options: TrainingOptions) -> Objective:

@@ -1,14 +1,8 @@
 """The loss of a batch as one module, so that torch can average its gradients over processes (DistributedDataParallel)."""
 
-import contextlib
-import warnings
-from typing import Any
-
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
-from unnoise import distributed
 from unnoise.model.model import Model
 from unnoise.network.parameterization import Parameterization
 from unnoise.objective import Objective
@@ -18,19 +12,20 @@ UNLABELLED_SHARE = 0.1  # of labels kept from the network, so that it can also d
 
 
 class BatchLoss(nn.Module):
-    """Nats of each text by an objective: x [B, L], label [B] or None → [B]. learned: the network and the objective.
+    """Nats of each text by an objective: x [B, L], label [B] or None → [B].
 
-    dropout: share of the features that each branch of the network leaves out.
+    dtype: of the network's products, if not that of its weights. dropout: share of the features that each branch of the network
+    leaves out. learned: the network and the objective.
     """
 
-    def __init__(self, model: Model, objective: Objective, dropout: float = 0.0):
+    def __init__(self, model: Model, objective: Objective, dtype: torch.dtype | None = None, dropout: float = 0.0):
         super().__init__()
-        self.model, self.objective, self.dropout = model, objective, dropout
+        self.model, self.objective, self.dtype, self.dropout = model, objective, dtype, dropout
         self.learned = nn.ModuleDict({"network": model.network, "objective": objective})
 
     def forward(self, x: Tensor, label: Tensor | None, generator: RowGenerator) -> Tensor:
-        with precision(x.device):
-            denoiser = self._conditioned(label, generator)
+        denoiser = self._conditioned(label, generator)
+        with torch.autocast(x.device.type, self.dtype, enabled=self.dtype is not None):
             return self.objective(denoiser.with_dropout(self.dropout, generator) if self.dropout else denoiser, x, generator)
 
     def _conditioned(self, label: Tensor | None, generator: RowGenerator) -> Parameterization:
@@ -42,20 +37,7 @@ class BatchLoss(nn.Module):
         return self.model.denoiser.condition(torch.where(known, label, count))
 
 
-def averaged_over_processes(loss: BatchLoss) -> nn.Module:
-    """The same with gradients that are averaged over all processes; itself where there is one."""
-    if distributed.world() == 1:
-        return loss
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # the option has another name in newer versions of torch
-        return DistributedDataParallel(loss, broadcast_buffers=False)
-
-
-def without_averaging(loss: nn.Module, last: bool) -> contextlib.AbstractContextManager[Any]:
-    """For all parts of a batch but the last: gradients are added up before they are averaged."""
-    return loss.no_sync() if isinstance(loss, DistributedDataParallel) and not last else contextlib.nullcontext()
-
-
-def precision(device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """bfloat16 on CUDA; plain float32 elsewhere, where bfloat16 is slow."""
-    return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else contextlib.nullcontext()
+def product_dtype(precision: str, device: torch.device) -> torch.dtype | None:
+    """In which a network's products are computed, if not in that of its weights; bfloat16 is slow on most CPUs."""
+    wanted = precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
+    return torch.bfloat16 if wanted else None

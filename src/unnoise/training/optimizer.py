@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from unnoise import distributed
 from unnoise.training.options import TrainingOptions
+from unnoise.training.parallel import local, shard_of
 
+COEFFICIENTS = 3.4445, -4.7750, 2.0315  # a, b, c
 DEFAULTS = TrainingOptions()
 BETA1 = 0.9  # of Adam and AdamW
 
@@ -21,16 +23,36 @@ BETA1 = 0.9  # of Adam and AdamW
 def orthogonal(matrix: Tensor, iterations: int = 5) -> Tensor:
     """About U·Vᵀ of matrix = U·S·Vᵀ (singular values between 0.7 and 1.2): [n, m] → [n, m].
 
-    X ← aX + (bA + cA²)X with A = XXᵀ, from X = matrix/‖matrix‖.
+    X ← (aI + bA + cA²)·X with A = XXᵀ, from X = matrix/‖matrix‖. Where the matrix is at least twice as long as wide, what is
+    iterated is not X but its factor P, X = P·X_0: every factor is a polynomial of the first A, so they commute, and
+    A ← (aI + bA + cA²)·A·(aI + bA + cA²) needs only products of the smaller size.
     """
     x = matrix / (matrix.norm() + 1e-7)
     tall = x.shape[0] > x.shape[1]
     if tall:
         x = x.T
+    x = _by_factor(x, iterations) if x.shape[1] >= 2 * x.shape[0] else _by_products(x, iterations)
+    return x.T if tall else x
+
+
+def _by_products(x: Tensor, iterations: int) -> Tensor:
+    a, b, c = COEFFICIENTS
     for _ in range(iterations):
         gram = x @ x.T
-        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
-    return x.T if tall else x
+        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x
+
+
+def _by_factor(x: Tensor, iterations: int) -> Tensor:
+    a, b, c = COEFFICIENTS
+    gram, product = x @ x.T, None
+    for i in range(iterations):
+        factor = torch.addmm(gram, gram, gram, beta=b, alpha=c)
+        factor.diagonal().add_(a)
+        product = factor if product is None else factor @ product
+        if i < iterations - 1:
+            gram = factor @ (gram @ factor)
+    return x if product is None else product @ x
 
 
 class Muon(torch.optim.Optimizer):
@@ -59,7 +81,8 @@ class Muon(torch.optim.Optimizer):
             weights = [weight for weight in group["params"] if weight.grad is not None]
             updates = [self._direction(weight, group["momentum"]) for weight in weights]
             for weight, update in zip(weights, orthogonal_each(updates), strict=True):
-                weight.add_(update, alpha=-group["lr"] * max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5)
+                factor = max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5
+                local(weight).add_(local(update), alpha=-group["lr"] * factor)
         return loss
 
     def _direction(self, weight: nn.Parameter, most: float) -> Tensor:
@@ -75,16 +98,62 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal_each(matrices: Sequence[Tensor]) -> list[Tensor]:
-    """`orthogonal` of each, all of them known to every process: each is computed by one process and sent to the others."""
+    """`orthogonal` of each, computed by one process each and sent to the others.
+
+    A matrix that every process has whole is sent whole. One that is shared out by rows is gathered at its owner, and each
+    process gets its rows back.
+    """
+    if distributed.world() == 1:
+        return [orthogonal(matrix) for matrix in matrices]
     owner = owners([matrix.shape[0] * matrix.shape[1] * min(matrix.shape) for matrix in matrices], distributed.world())
     mine = distributed.rank()
-    found = [orthogonal(matrix).contiguous() if who == mine else matrix for matrix, who in zip(matrices, owner, strict=True)]
-    if distributed.world() > 1:
-        sent = [dist.broadcast(matrix, who, async_op=True) for matrix, who in zip(found, owner, strict=True)]
-        for one in sent:
-            if one is not None:
-                one.wait()
-    return found
+    parts = [_gather_at(matrix, who) for matrix, who in zip(matrices, owner, strict=True)]
+    for _, sent in parts:
+        sent.wait()
+    found = [
+        orthogonal(matrix if shard_of(matrix) is None else torch.cat(rows)[: matrix.shape[0]]).contiguous()
+        if who == mine
+        else None
+        for matrix, (rows, _), who in zip(matrices, parts, owner, strict=True)
+    ]
+    sent = [_send_back(matrix, done, who) for matrix, done, who in zip(matrices, found, owner, strict=True)]
+    for _, work in sent:
+        work.wait()
+    return [update for update, _ in sent]
+
+
+class _Done:
+    """Of what needs no sending."""
+
+    def wait(self) -> None:
+        """There is nothing to wait for."""
+
+
+def _gather_at(matrix: Tensor, owner: int) -> tuple[list[Tensor], Any]:
+    """Begin to send a shared-out matrix to its owner, who gets its rows in parts of equal size, the last filled with zeros."""
+    if shard_of(matrix) is None:
+        return [], _Done()
+    rows = _padded(local(matrix), -(-matrix.shape[0] // distributed.world()))
+    parts = [torch.empty_like(rows) for _ in range(distributed.world())] if distributed.rank() == owner else None
+    return parts or [], dist.gather(rows, parts, owner, async_op=True)
+
+
+def _send_back(matrix: Tensor, found: Tensor | None, owner: int) -> tuple[Tensor, Any]:
+    """Begin to send what the owner has found: whole, or to each process its rows [n, m]."""
+    if shard_of(matrix) is None:
+        update = torch.empty_like(matrix) if found is None else found
+        return update, dist.broadcast(update, owner, async_op=True)
+    size = -(-matrix.shape[0] // distributed.world())
+    update = local(matrix).new_empty(size, matrix.shape[1])
+    parts = None
+    if found is not None:
+        parts = [_padded(found[r * size : (r + 1) * size], size) for r in range(distributed.world())]
+    return update[: len(local(matrix))], dist.scatter(update, parts, owner, async_op=True)
+
+
+def _padded(rows: Tensor, size: int) -> Tensor:
+    """With rows of zeros up to so many: [n, m] → [size, m]."""
+    return torch.nn.functional.pad(rows, (0, 0, 0, size - len(rows))).contiguous()
 
 
 def owners(costs: Sequence[float], processes: int) -> list[int]:
@@ -102,15 +171,17 @@ def optimizers(module: nn.Module, options: TrainingOptions = DEFAULTS) -> list[t
     fused = all(weight.device.type in ("cpu", "cuda") for weight in module.parameters())
     betas = BETA1, options.beta2
     if options.optimizer == "adamw":
-        return [torch.optim.AdamW(groups, betas=betas, fused=fused)] if (groups := adamw_groups(module, options)) else []
+        return [torch.optim.AdamW(groups, betas=betas, fused=fused) for groups in adamw_groups(module, options)]
     if options.weight_decay:
         raise ValueError(f"weight_decay is for the optimizer adamw, found {options.weight_decay} with {options.optimizer}")
     matrices, others = split(module)
     made: list[torch.optim.Optimizer] = []
     if matrices:
         made.append(Muon(matrices.values(), options.matrix_lr))
-    if others:
-        made.append(torch.optim.Adam(others.values(), options.other_lr, betas=betas, fused=fused))
+    for sharded in (True, False):  # Adam cannot mix them
+        rest = [weight for weight in others.values() if (shard_of(weight) is not None) is sharded]
+        if rest:
+            made.append(torch.optim.Adam(rest, options.other_lr, betas=betas, fused=fused))
     return made
 
 
@@ -125,8 +196,9 @@ def split(module: nn.Module) -> tuple[dict[str, nn.Parameter], dict[str, nn.Para
     return matrices, others
 
 
-def adamw_groups(module: nn.Module, options: TrainingOptions) -> list[dict[str, Any]]:
-    """AdamW's groups of weights: those that decay, those that do not, and what the process learns, where there are any.
+def adamw_groups(module: nn.Module, options: TrainingOptions) -> list[list[dict[str, Any]]]:
+    """AdamW's groups of weights: those that decay and those that do not; and, by themselves, what the process learns, which is
+    never shared out over processes.
 
     Matrices are weights of two axes or more that are no embeddings.
     """
@@ -140,9 +212,10 @@ def adamw_groups(module: nn.Module, options: TrainingOptions) -> list[dict[str, 
             decayed.append(weight)
         else:
             kept.append(weight)
-    groups = [
+    network = [
         {"params": decayed, "lr": options.lr, "weight_decay": options.weight_decay},
         {"params": kept, "lr": options.lr, "weight_decay": 0.0},
-        {"params": learned_by_process, "lr": options.process_lr or options.lr, "weight_decay": 0.0},
     ]
-    return [group for group in groups if group["params"]]
+    process = [{"params": learned_by_process, "lr": options.process_lr or options.lr, "weight_decay": 0.0}]
+    found = [[group for group in groups if group["params"]] for groups in (network, process)]
+    return [groups for groups in found if groups]

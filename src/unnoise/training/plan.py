@@ -17,8 +17,9 @@ needs most needs is counted; torch's own context, and what its allocator cannot 
 **Work of a step.** How often an objective calls the network, with gradient and without, and at how many positions it asks the
 head, is counted on a small network. Forward is 2 operations for each weight of a linear layer and position, the gradient
 4 more; attention is 4·L·D forward for each position and layer, half of that if causal. Checkpointing computes the blocks twice.
-Not counted: convolutions, norms, embeddings, the optimiser but for Muon's Newton–Schulz, 10·(2k²l + k³) for a matrix of
-k ≤ l, which the devices share out. The time is that over N devices of a given speed, used to a given share; traffic is taken to
+The last block's perceptron, which runs where the head is asked, is counted everywhere. Not counted: convolutions, norms,
+embeddings, the optimiser but for Muon's Newton–Schulz, which the devices share out: 10·(2k²l + k³) for a matrix of k ≤ l, or
+4k²l + 34k³ where 2k ≤ l. The time is that over N devices of a given speed, used to a given share; traffic is taken to
 be hidden behind it.
 
 **Traffic**, bytes that each device sends in a step: 2(N − 1)/N·4P for DistributedDataParallel's all-reduce; sharded, (N − 1)/N
@@ -92,19 +93,15 @@ def plan(
     devices: Devices,
     vocab: int,
     image: tuple[int, ...] = (),
-    device_batch: int | None = None,
-    precision: Precision = "bf16",
-    shard: bool = False,
-    checkpoint_activations: bool = False,
 ) -> Plan:
-    """The plan of a run over `vocab` tokens, or images of a shape. device_batch: texts at once on a device, by default all."""
+    """The plan of a run over `vocab` tokens, or images of a shape."""
+    precision: Precision = "float32" if options.precision == "float32" else "bf16"
     method = method_named(options.method)
     network, length = network_of(options, method, vocab, image)
-    held = Weights(network, method.process(vocab), options, devices.count, precision, shard)
+    held = Weights(network, method.process(vocab), options, devices.count, precision, options.shard)
     work = measured_work(options.method, options.loss)
-    update = options.batch * options.accumulate
-    share = -(-update // devices.count)
-    at_once = min(device_batch or -(-options.batch // devices.count), share)
+    share = -(-options.batch // devices.count)
+    at_once = min(options.device_batch or -(-share // (options.accumulate or 1)), share)
     parts = -(-share // at_once)
     memory = held.memory()
     room = devices.memory - sum(memory.values())
@@ -113,16 +110,16 @@ def plan(
         None if one is None else one * length * work.most_read
         for one in activation_bytes(network, precision, options.dropout > 0)
     )
-    chosen = checkpointed if checkpoint_activations else kept
+    chosen = checkpointed if options.checkpoint_activations else kept
     memory |= {"activations": at_once * (chosen or 0.0), "head and loss": at_once * head}
     total = sum(memory.values())
-    flops = step_flops(network, work, update, length, checkpoint_activations)
+    flops = step_flops(network, work, options.batch, length, options.checkpoint_activations)
     if options.optimizer == "muon":
         flops["muon"] = sum(newton_schulz_flops(matrix.shape) for matrix in held.matrices)
     seconds = sum(flops.values()) / (devices.count * devices.flops * devices.utilisation)
     return Plan(
         parameters=held.count,
-        texts_per_update=update,
+        texts_per_update=options.batch,
         texts_per_device=share,
         device_batch=at_once,
         parts=parts,
@@ -133,8 +130,8 @@ def plan(
         largest_device_batch_checkpointed=None if checkpointed is None else max(0, int(room / (checkpointed + head))),
         fits=None if chosen is None else total <= devices.memory,
         traffic=held.traffic(parts),
-        tokens_per_step=update * length,
-        tokens=None if options.steps is None else options.steps * update * length,
+        tokens_per_step=options.batch * length,
+        tokens=None if options.steps is None else options.steps * options.batch * length,
         flops_per_step=flops,
         head_share=(work.asked + work.asked_without_gradient) / (work.read + work.read_without_gradient),
         seconds_per_step=seconds,

@@ -1,10 +1,13 @@
 """From the description of a run to the run itself: the data, the model, and what was there before."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
+from unnoise import distributed
 from unnoise.checkpoint.ours import CONFIG, read_config
 from unnoise.data.corpus import corpus
+from unnoise.data.mixture import check_same_weights
 from unnoise.files import check_folder
 from unnoise.method_table import method as method_named
 from unnoise.model.io import without_weights
@@ -25,7 +28,9 @@ def prepare_run(options: RunOptions, out: Path, resume: bool = False, device: st
     if begun and not resume:
         raise ValueError(f"{out} holds a run already: add --resume to go on with it, or choose another --out")
     if begun:
-        check_unchanged(options, read_options(out), str(out))
+        saved = read_options(out)
+        check_unchanged(options, saved, str(out))
+        check_same_weights(str(saved.get("data", "")), options.data, str(out))
     if options.eval_every is None:
         options = replace(options, eval_every=max(1, options.steps // 10) if options.steps else 250)
     source = corpus(options.data)
@@ -46,8 +51,8 @@ def prepare_run(options: RunOptions, out: Path, resume: bool = False, device: st
             network=options.network,
         )
     run = TrainingRun(model.to(device), source, options, out)
-    if resume:
-        run.resume()
+    if resume and run.resume() and run.damaged and distributed.rank() == 0:
+        print(f"{run.damaged}: going on from the one before, step {run.done}", file=sys.stderr)
     return run
 
 

@@ -1,0 +1,175 @@
+"""A corpus as token shards on a disk, as `prepare` writes them: opened at once, read where it is needed, never whole.
+
+Shards are memory-mapped. What was read is given back to the system after each batch, so that the memory of a process does not
+grow with the corpus; the system keeps it cached as long as there is room.
+"""
+
+import mmap
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unnoise.data.codec import Codec
+from unnoise.data.codec_table import AUTO, codec_kind
+from unnoise.data.shard_index import (
+    TABLE_ROWS,
+    Index,
+    SplitShards,
+    codec_hash,
+    read_index,
+    table_path,
+    tokens_path,
+)
+from unnoise.data.source import Source
+from unnoise.data.splits import SPLITS
+from unnoise.data.texts import Batch, ShuffledTexts, Stream, Texts, padded_rows, part_of, thinned
+
+MAPPED = 64  # files that are mapped at the same time
+
+
+@dataclass(frozen=True)
+class ShardedCorpus(Source):
+    """The splits of a folder that `prepare` has written."""
+
+    name: str
+    folder: Path
+    index: Index
+
+    @staticmethod
+    def open(folder: str | Path) -> "ShardedCorpus":
+        """Read the index, and see that every file has the length that it says; ValueError otherwise."""
+        return ShardedCorpus(Path(folder).name, Path(folder), read_index(Path(folder)))
+
+    @property
+    def splits(self) -> list[str]:
+        return [split for split in SPLITS if split in self.index.splits]
+
+    def lossless(self, codec: Codec, split: str) -> bool:
+        return self.index.splits[split].lossless is not False
+
+    def codec(self, name: str, ends: bool) -> Codec:
+        """The one that the shards were made with, whether or not documents are to end."""
+        codec = self.index.read_codec(self.folder)
+        if name not in (AUTO, self.index.options["codec"], codec_kind(codec)):
+            raise ValueError(
+                f"{self.folder} was prepared with the codec {self.index.options['codec']}: leave --codec out, or prepare "
+                f"the text again with {name}"
+            )
+        return codec
+
+    def texts(self, codec: Codec, split: str, length: int, whole: bool = False) -> Texts:
+        """Windows of one stream, or with `whole` the documents that are no longer than the length.
+
+        A split of one document, such as text8, is cut into windows in either case.
+        """
+        self.check_split(split)
+        if codec_hash(codec) != self.index.codec_identity:
+            raise ValueError(
+                f"{self.folder} holds tokens of another codec ({self.index.codec['kind']}) than the model's "
+                f"({codec_kind(codec)}, {codec.vocab} tokens): prepare the text again with --codec and the model's folder"
+            )
+        shards = self.index.splits[split]
+        tokens = ShardTokens(self.folder, split, shards, np.dtype(self.index.dtype))
+        ends = codec.end is not None
+        if whole and shards.total("documents") > 1 and shards.total("listed"):
+            return ShardDocuments(self.folder, split, shards, tokens, length, ends)
+        characters = shards.total("characters") + (shards.total("documents") if ends else 0)  # the end counts as one
+        return Stream(tokens, length, characters / len(tokens))
+
+
+class MappedFiles:
+    """Files as arrays of one kind of number, mapped when they are first read; few of them stay mapped."""
+
+    def __init__(self, paths: list[Path], dtype: np.dtype[Any]):
+        self.paths, self.dtype = paths, dtype
+        self._mapped = lru_cache(MAPPED)(self._map)
+
+    def _map(self, number: int) -> tuple[np.ndarray, mmap.mmap]:
+        with open(self.paths[number], "rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return np.frombuffer(mapped, self.dtype), mapped
+
+    def __getitem__(self, number: int) -> np.ndarray:
+        return self._mapped(number)[0]
+
+    def give_back(self, number: int) -> None:
+        """Let what was read of a file no longer count as this process's memory."""
+        self._mapped(number)[1].madvise(mmap.MADV_DONTNEED)
+
+
+class ShardTokens:
+    """The tokens of a split, [n] over all of its shards, by their places."""
+
+    def __init__(self, folder: Path, split: str, shards: SplitShards, dtype: np.dtype[Any]):
+        self.files = MappedFiles([tokens_path(folder, split, number) for number in range(len(shards.shards))], dtype)
+        self.ends = np.cumsum([shard.tokens for shard in shards.shards])
+
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    def __getitem__(self, place: Tensor) -> Tensor:
+        flat = place.reshape(-1).numpy()
+        which = np.searchsorted(self.ends, flat, side="right")
+        found = np.empty(len(flat), self.files.dtype)
+        for number in np.unique(which):
+            here = which == number
+            tokens = self.files[number]
+            found[here] = tokens[flat[here] - (self.ends[number] - len(tokens))]
+            self.files.give_back(number)
+        return torch.from_numpy(found).view(place.shape)
+
+
+class ShardDocuments(ShuffledTexts):
+    """The documents of a split that have 1 to `length` tokens, each by itself. ends: an end token, left out, follows each."""
+
+    def __init__(self, folder: Path, split: str, shards: SplitShards, tokens: ShardTokens, length: int, ends: bool):
+        self.tokens, self.shards, self.ends = tokens, shards.shards, int(ends)
+        self.files = MappedFiles([table_path(folder, split, i) for i in range(len(self.shards))], np.dtype(np.int64))
+        self.firsts, self.counts = (torch.zeros(len(self.shards), dtype=torch.long) for _ in range(2))
+        token_count = characters = 0
+        for i, shard in enumerate(self.shards):
+            if shard.listed:
+                lengths, _, *sums = self._table(i)
+                first, stop = np.searchsorted(lengths, [1 + self.ends, length + self.ends + 1]).tolist()  # sorted by length
+                self.firsts[i], self.counts[i] = first, stop - first
+                upto, before = ([int(row[place - 1]) if place else 0 for row in sums] for place in (stop, first))
+                token_count += upto[0] - before[0] - self.ends * (stop - first)
+                characters += upto[1] - before[1]
+        if not self.count:
+            raise ValueError(f"no document of the {split} split of {folder} has 1 to {length} tokens: raise the length")
+        self.characters, self.mean_length = characters / token_count, token_count / self.count
+
+    def _table(self, number: int) -> np.ndarray:
+        """The documents of a shard: int64 [4, n]."""
+        return self.files[number].reshape(TABLE_ROWS, -1)
+
+    @property
+    def count(self) -> int:
+        return int(self.counts.sum())
+
+    def read(self, place: Tensor, epoch: Tensor, seed: int) -> Batch:
+        return Batch(self._at(place))
+
+    @property
+    def num_windows(self) -> int:
+        return self.count
+
+    def windows(self, limit: int | None = None) -> Tensor:
+        return self._at(thinned(self.count, limit))
+
+    def _at(self, place: Tensor) -> Tensor:
+        which, within = part_of(place, self.counts)
+        start, length = torch.empty_like(place), torch.empty_like(place)
+        for number in which.unique().tolist():
+            here = which == number
+            lengths, starts, *_ = self._table(number)
+            row = (within[here] + self.firsts[number]).numpy()
+            length[here] = torch.from_numpy(lengths[row]) - self.ends
+            start[here] = torch.from_numpy(starts[row]) + (int(self.tokens.ends[number]) - self.shards[number].tokens)
+            self.files.give_back(number)
+        return padded_rows(self.tokens, start, length)
