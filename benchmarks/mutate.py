@@ -63,6 +63,9 @@ GenMD4's reconstruction | process/masked.py | test_closed_forms test_objectives
 a mask's chance to be revealed | process/masked.py | test_closed_forms
 - return 1 - self._noise(s) / self._noise(t)
 + return self._alpha(s) - self._alpha(t)
+in which step a mask is revealed | process/masked.py | test_samplers
+- (noise / noise[0]).flip(0)
++ noise.square().flip(0)
 the uniform integrand's correction | process/uniform.py | test_closed_forms
 - excess = torch.expm1(-log_rho)
 + excess = torch.exp(-log_rho)
@@ -136,8 +139,8 @@ first hitting | sampler/first_hitting.py | test_samplers
 - ** (1 / left.clamp_min(1))
 +
 psi | sampler/psi.py | test_samplers test_quality_samplers
-- process.push(clean, earlier)
-+ process.push(clean, at)
+- process.push(clean, s)
++ process.push(clean, t)
 Euler leap | sampler/tau_leaping.py | test_samplers
 - (1 - total).clamp_min(0)
 + torch.exp(-total)

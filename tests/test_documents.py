@@ -53,7 +53,8 @@ def test_labels_by_name_are_learned() -> None:
     for label, letters in (("a", "ab "), ("c", "cd ")):
         texts = "".join(model.generate(6, steps=16, label=label, guidance=2.0))
         assert sum(letter in letters for letter in texts) > 0.9 * len(texts)
-    assert set("".join(model.generate(12, steps=16))) & set("ab") and set("".join(model.generate(12, steps=16))) & set("cd")
+    both = set("".join(model.generate(60, steps=16)))
+    assert both & set("ab") and both & set("cd")
 
 
 def test_a_window_has_one_label() -> None:

@@ -316,7 +316,7 @@ def test_tokens_are_drawn_in_blocks_as_they_are_at_once(monkeypatch: pytest.Monk
         denoiser = Random(toy, process)
         whole = sample(process, denoiser, batch=20, length=3, sampler=sampler)
         with monkeypatch.context() as patch:
-            patch.setattr(base, "BLOCK", 30)
+            patch.setattr(base, "CPU_BLOCK", 30)
             assert torch.equal(sample(process, denoiser, batch=20, length=3, sampler=sampler), whole)
 
 

@@ -57,14 +57,14 @@ class SamplingDenoiser:
     length: int
     """of the longest text"""
     time_free: bool = False
-    independent_rows: bool = False
-    """whether what is predicted for a row depends on that row alone"""
     temperature: float = 1.0
     top_p: float = 1.0
     track_confidence: bool = True
     """whether `confidence` is kept up to date"""
     mean_for: str | None = None
     """the name of the sampler, if it can use a mean only"""
+    independent_rows: bool = False
+    """whether what is predicted for a row depends on that row alone"""
     nfe: int = field(default=0, init=False)
     _last: tuple[Tensor, Tensor, Tensor, TokenPrediction] | None = field(default=None, init=False)  # x, t, where, prediction
     _read: tuple[Tensor, Tensor] | None = field(default=None, init=False)  # x and where of each row when it was last read

@@ -17,7 +17,7 @@ from unnoise.rng import Generator, RowGenerator, inverse_cdf, uniform
 
 LOWEST_TEMPERATURE = 1e-3  # besides 0; the highest is its inverse
 MOST_STEPS = 1_000_000
-BLOCK = 2**20  # numbers in float64 that are made at once to draw tokens
+BLOCK, CPU_BLOCK = 2**24, 2**18  # numbers in float64 that are made at once to draw tokens; a CPU's should stay in its caches
 
 
 class Frame(NamedTuple):
@@ -169,14 +169,14 @@ def draw_tokens(
     some positions at a time, since all of them in float64 would fill the memory where the vocabulary is large.
     """
     row = where.nonzero()[:, 0]
-    u = uniform(where.shape, x.device, generator, where)
-    columns = prediction.values, x[where], t[row] if s is None else s[row], t[row], u
-    drawn = [
-        inverse_cdf(weights(prediction.replace(values), x_t, None if s is None else earlier, at), chance)
-        for values, x_t, earlier, at, chance in zip(
-            *(column.split(max(1, BLOCK // prediction.values.shape[-1])) for column in columns), strict=True
-        )
-    ]
+    x_t, u = x[where], uniform(where.shape, x.device, generator, where)
+    at_once = max(1, (CPU_BLOCK if x.device.type == "cpu" else BLOCK) // prediction.values.shape[-1])
+    drawn = []
+    for start in range(0, len(row), at_once):
+        some = slice(start, start + at_once)
+        earlier = None if s is None else s[row[some]]
+        part = prediction.replace(prediction.values[some])
+        drawn.append(inverse_cdf(weights(part, x_t[some], earlier, t[row[some]]), u[some]))
     return x.masked_scatter(where, torch.cat(drawn))
 
 
@@ -210,11 +210,11 @@ def sample_frames(
         denoiser,
         length,
         time_free,
-        independent_rows,
         sampler.temperature,
         sampler.top_p,
         track_confidence,
         type(sampler).__name__ if sampler.mean_only else None,
+        independent_rows,
     )
     return _frames(calls, sampler, given, seed, first_row)
 
