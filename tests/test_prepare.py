@@ -63,6 +63,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "PIECE", 200)
     monkeypatch.setattr(formats, "SEARCHED", 50)
     monkeypatch.setattr(formats, "CHUNK", 333)
+    monkeypatch.setattr(formats, "ROWS", 16)
 
 
 # ---- formats ----------------------------------------------------------------------------------------------------------

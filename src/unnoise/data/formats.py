@@ -85,6 +85,15 @@ def cut(text: str, start: int = 0) -> int:
     return start + PIECE
 
 
+def _slices(text: str) -> Iterator[tuple[str, bool]]:
+    """The pieces of a text, and whether each is the last."""
+    start = 0
+    while len(text) - start > PIECE:
+        begun, start = start, cut(text, start)
+        yield text[begun:start], False
+    yield text[start:] if start else text, True
+
+
 # ---- bytes ------------------------------------------------------------------------------------------------------------
 
 
@@ -172,14 +181,9 @@ def _lines(source: Input, position: int) -> Iterator[Piece]:
     for more, done in _decoded(source, position):
         *lines, rest = (rest + more).split("\n")
         for line in lines:
-            start = 0
-            while len(line) - start > PIECE:
-                begun, start = start, cut(line, start)
-                position += num_bytes(line[begun:start])
-                yield Piece(line[begun:start], False, position, done)
-            last = line[start:] if start else line
-            position += num_bytes(last) + 1
-            yield Piece(last.removesuffix("\r"), True, position, done)
+            for text, last in _slices(line):
+                position += num_bytes(text) + last  # the line's end is one byte more
+                yield Piece(text.removesuffix("\r") if last else text, last, position, done)
         while len(rest) > PIECE:
             text, rest = rest[: (end := cut(rest))], rest[end:]
             position += num_bytes(text)
@@ -192,11 +196,8 @@ def _lines(source: Input, position: int) -> Iterator[Piece]:
 
 def _record(text: str, position: int, done: float) -> Iterator[Piece]:
     """The pieces of one record's text; reading can go on after the last."""
-    start = 0
-    while len(text) - start > PIECE:
-        begun, start = start, cut(text, start)
-        yield Piece(text[begun:start], False, None, done)
-    yield Piece(text[start:] if start else text, True, position, done)
+    for part, last in _slices(text):
+        yield Piece(part, last, position if last else None, done)
 
 
 def _jsonl(source: Input, position: int) -> Iterator[Piece]:
