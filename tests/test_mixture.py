@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 import unnoise
 from unnoise.cli.main import main, parse
-from unnoise.data.corpus import Corpus, corpus
+from unnoise.data.corpus import Corpus, corpus, source_of
 from unnoise.data.documents import Documents
 from unnoise.data.mixture import MixedTexts, Mixture, Turns, mixture_parts, whole_weights
 from unnoise.data.prepare import prepare
@@ -47,6 +47,7 @@ def test_weights() -> None:
     assert mixture_parts("a:0.7,b:0.3") == [("a", 0.7), ("b", 0.3)]
     assert mixture_parts("data/a:7, C:/b c:.5,d:1") == [("data/a", 7.0), ("C:/b c", 0.5), ("d", 1.0)]
     assert mixture_parts("a:0.7") == mixture_parts("a,b") == mixture_parts("a:x,b:1") == mixture_parts("sotu") == []
+    assert isinstance(source_of("a:1 b:2"), Documents)  # a text, and no mixture
     assert whole_weights([0.7, 0.3]) == whole_weights([7, 3]) == [7, 3]
     assert whole_weights([1, 1, 1]) == [1, 1, 1]
     with pytest.raises(ValueError, match="the weight of a corpus must be > 0, found 0, 1"):

@@ -459,7 +459,27 @@ def test_stopped_after_every_batch_it_comes_to_the_same_shards(tmp_path: Path, s
             corpus(str(tmp_path / "out"))
         stops += 1
     assert stops > 8 and same_files(tmp_path / "whole", tmp_path / "out")
-    assert prepare(source, tmp_path / "out", **options)  # all is there
+
+
+def test_a_finished_folder_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(" ".join(TEXTS))
+    assert not prepare(tmp_path / "a.txt", tmp_path / "out", codec="bytes", stop=lambda: True)
+    progress = (tmp_path / "out" / "progress.json").read_text()
+    assert prepare(tmp_path / "a.txt", tmp_path / "out", codec="bytes")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    (tmp_path / "out" / "progress.json").write_text(progress)  # as if killed at the very end
+    said: list[str] = []
+    assert prepare(tmp_path / "a.txt", tmp_path / "out", codec="bytes", say=said.append)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+    assert said == ["all of it is there already"]
+
+
+def test_a_folder_of_texts_may_have_an_index_of_its_own(tmp_path: Path) -> None:
+    for name in ("index.json", "progress.json"):
+        (tmp_path / name).write_text("{}")
+    for i, text in enumerate(TEXTS[:30]):
+        (tmp_path / f"{i}.txt").write_text(text)
+    assert isinstance(corpus(str(tmp_path)), Corpus) and len(find_inputs([str(tmp_path)])) == 30
 
 
 def test_other_options_and_other_files_are_refused(tmp_path: Path) -> None:

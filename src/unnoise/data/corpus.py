@@ -278,7 +278,7 @@ def source_of(data: object, labels: Sequence[Any] | None = None) -> Source:
     if isinstance(data, str):
         if labels is not None:
             raise ValueError("labels go with a list of texts, one for each")
-        if any(c.isspace() for c in data) and not _is_path(data):
+        if any(c.isspace() for c in data) and not _is_path(data) and not mixture_parts(data):
             return Documents("text", _thirds(data))
         return corpus(data)
     if isinstance(data, Iterable):

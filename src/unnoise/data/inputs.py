@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unnoise.data.formats import PACKED, Input, Kind, extra, num_bytes
-from unnoise.data.shard_index import INDEX
+from unnoise.data.shard_index import is_prepared
 from unnoise.data.splits import SPLITS, split_name
 
 HUB = "hf:"
@@ -60,7 +60,7 @@ def _kind(path: Path, lines: bool) -> Kind:
 
 
 def _folder(folder: Path, lines: bool) -> list[Input]:
-    if (folder / INDEX).exists():
+    if is_prepared(folder):
         raise ValueError(f"{folder} is prepared already: give it to --data")
     if (folder / "dataset_dict.json").exists():
         names = _json(folder / "dataset_dict.json").get("splits", [])

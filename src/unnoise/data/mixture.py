@@ -17,12 +17,15 @@ from unnoise.data.source import Source
 from unnoise.data.texts import Batch, Texts
 from unnoise.process.state import PAD
 
+LONGEST = 10_000  # characters of what names a mixture
 FINEST = 10_000  # weights are rounded to so many parts
 PART = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)")
 
 
 def mixture_parts(data: str) -> list[tuple[str, float]]:
-    """The corpora and weights of "A:0.7,B:0.3"; none where it is something else."""
+    """The corpora and weights of "A:0.7,B:0.3"; none where it is something else, such as a long text."""
+    if len(data) > LONGEST:
+        return []
     found = [PART.fullmatch(part.strip()) for part in data.split(",")]
     parts = [(part[1], float(part[2])) for part in found if part is not None]
     return parts if len(parts) == len(found) > 1 else []

@@ -19,6 +19,7 @@ from unnoise.data.formats import Input
 from unnoise.data.inputs import digest, divided, find_inputs
 from unnoise.data.sampling import choose_codec
 from unnoise.data.shard_index import (
+    FORMAT,
     INDEX,
     LARGEST_INDEX,
     PROGRESS,
@@ -27,6 +28,7 @@ from unnoise.data.shard_index import (
     codec_config,
     codec_hash,
     read_index,
+    remove_progress,
 )
 from unnoise.data.shard_writer import Encoded, SplitWriter
 from unnoise.data.splits import SPLITS
@@ -110,6 +112,7 @@ def prepare(
     described = {**asdict(chosen), "files": len(inputs), "inputs": digest(inputs)}
     out = Path(out)
     if check_target(out, described):
+        remove_progress(out)  # which a process that was killed at the very end has left
         say("all of it is there already")
         return True
     if not any(piece.text for one in inputs for piece in one.pieces()):
@@ -144,7 +147,8 @@ class Progress:
 
     def write(self, folder: Path) -> None:
         """Write it, whole or not at all."""
-        write_atomically(folder / PROGRESS, json.dumps(asdict(self) | {"position": list(self.position)}).encode())
+        content = {"format": FORMAT, **asdict(self), "position": list(self.position)}
+        write_atomically(folder / PROGRESS, json.dumps(content).encode())
 
 
 def read_progress(folder: Path) -> Progress | None:
@@ -258,5 +262,4 @@ class _Preparation:
         dtype = token_dtype(self.codec.vocab).name
         assert self.state.codec is not None
         Index(self.state.codec, codec_hash(self.codec), dtype, self.state.options, splits).write(self.out)
-        for path in (self.out / PROGRESS, *self.out.glob("*.records")):
-            path.unlink(missing_ok=True)
+        remove_progress(self.out)

@@ -113,8 +113,21 @@ def table_path(folder: Path, split: str, number: int) -> Path:
 
 
 def is_prepared(folder: Path) -> bool:
-    """Whether a folder holds token shards, all of them or some."""
-    return any((folder / name).exists() for name in (INDEX, PROGRESS)) or any(folder.glob("*-00000.tokens"))
+    """Whether a folder holds token shards, all of them or some; it may have an index.json of another kind."""
+    return any(folder.glob("*-00000.tokens")) or any(_is_ours(folder / name) for name in (INDEX, PROGRESS))
+
+
+def _is_ours(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        return FORMAT.rstrip("0123456789").encode() in file.read(100)
+
+
+def remove_progress(folder: Path) -> None:
+    """Delete what a finished folder no longer needs."""
+    for path in (folder / PROGRESS, *folder.glob("*.records")):
+        path.unlink(missing_ok=True)
 
 
 def read_index(folder: Path) -> Index:
