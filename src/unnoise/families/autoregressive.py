@@ -17,7 +17,7 @@ from unnoise.objective.base import Objective
 from unnoise.prediction import MeanPrediction, Prediction
 from unnoise.process.base import gather
 from unnoise.process.state import StateSpace
-from unnoise.rng import Generator, draw
+from unnoise.rng import Generator, inverse_cdf, uniform
 from unnoise.sampler.base import Frame, Sampler
 
 
@@ -106,6 +106,7 @@ class LeftToRight(Sampler):
         cache = None
         confidence = torch.zeros(x.shape, device=x.device)
         somewhere_free = free.any(0).tolist()
+        u = uniform(x.shape, x.device, generator)
         for i in range(length):
             if not somewhere_free[i]:  # read a given stretch in one go, when it ends
                 unread = torch.cat([unread, x[:, i : i + 1]], 1)
@@ -113,8 +114,7 @@ class LeftToRight(Sampler):
             log_probs, cache = network.next_token(unread, cache)
             denoiser.nfe += len(x)
             shaped = MeanPrediction(log_probs[:, -1]).shaped(self.temperature, self.top_p).log_probs
-            drawn = draw(shaped[free[:, i]].double().exp(), generator, free[:, i])
-            token = x[:, i].masked_scatter(free[:, i], drawn)
+            token = torch.where(free[:, i], inverse_cdf(shaped.double().exp(), u[:, i]), x[:, i])
             place = torch.tensor([i], device=x.device)
             x = x.index_copy(1, place, token[:, None])
             if denoiser.track_confidence:
