@@ -104,7 +104,7 @@ KILLS = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "kills.py"
 
 def test_killed_processes_are_resumed_by_another_number_of_them(tmp_path: Path) -> None:
     """One process of two, then the group; resumed with and without shards: the losses are those of a run undisturbed."""
-    assert "as undisturbed" in KILLS["kills"](tmp_path, count=2, steps=40)[-1]
+    assert "as undisturbed" in KILLS["kills"](tmp_path, count=2, steps=24)[-1]
 
 
 def test_a_batch_in_parts_is_the_same_batch() -> None:

@@ -1,5 +1,7 @@
 """The loss of a batch as one module, so that torch can average its gradients over processes (DistributedDataParallel)."""
 
+from contextlib import nullcontext
+
 import torch
 from torch import Tensor, nn
 
@@ -25,7 +27,7 @@ class BatchLoss(nn.Module):
 
     def forward(self, x: Tensor, label: Tensor | None, generator: RowGenerator) -> Tensor:
         denoiser = self._conditioned(label, generator)
-        with torch.autocast(x.device.type, self.dtype, enabled=self.dtype is not None):
+        with nullcontext() if self.dtype is None else torch.autocast(x.device.type, self.dtype):
             return self.objective(denoiser.with_dropout(self.dropout, generator) if self.dropout else denoiser, x, generator)
 
     def _conditioned(self, label: Tensor | None, generator: RowGenerator) -> Parameterization:

@@ -100,55 +100,48 @@ class Muon(torch.optim.Optimizer):
 def orthogonal_each(matrices: Sequence[Tensor]) -> list[Tensor]:
     """`orthogonal` of each, computed by one process each and sent to the others.
 
-    A matrix that every process has whole is sent whole. One that is shared out by rows is gathered at its owner, and each
-    process gets its rows back.
+    Matrices that every process has whole are sent whole, all of an owner at once. Those that are shared out by rows are
+    gathered at their owners, and each process gets its rows back.
     """
-    if distributed.world() == 1:
+    if distributed.world() == 1 or not matrices:
         return [orthogonal(matrix) for matrix in matrices]
     owner = owners([matrix.shape[0] * matrix.shape[1] * min(matrix.shape) for matrix in matrices], distributed.world())
-    mine = distributed.rank()
-    parts = [_gather_at(matrix, who) for matrix, who in zip(matrices, owner, strict=True)]
-    for _, sent in parts:
-        sent.wait()
-    found = [
-        orthogonal(matrix if shard_of(matrix) is None else torch.cat(rows)[: matrix.shape[0]]).contiguous()
-        if who == mine
-        else None
-        for matrix, (rows, _), who in zip(matrices, parts, owner, strict=True)
-    ]
-    sent = [_send_back(matrix, done, who) for matrix, done, who in zip(matrices, found, owner, strict=True)]
-    for _, work in sent:
-        work.wait()
-    return [update for update, _ in sent]
+    return (_of_copies if shard_of(matrices[0]) is None else _of_shards)(matrices, owner)
 
 
-class _Done:
-    """Of what needs no sending."""
+def _of_copies(matrices: Sequence[Tensor], owner: Sequence[int]) -> list[Tensor]:
+    found, flats = list(matrices), []
+    for who in range(distributed.world()):
+        owned = [i for i, other in enumerate(owner) if other == who]
+        flat = matrices[0].new_empty(sum(matrices[i].numel() for i in owned))
+        for i, part in zip(owned, flat.split([matrices[i].numel() for i in owned]), strict=True):
+            found[i] = part.view(matrices[i].shape)
+            if who == distributed.rank():
+                found[i].copy_(orthogonal(matrices[i]))
+        flats.append(flat)
+    for who, flat in enumerate(flats):
+        dist.broadcast(flat, who)
+    return found
 
-    def wait(self) -> None:
-        """There is nothing to wait for."""
 
-
-def _gather_at(matrix: Tensor, owner: int) -> tuple[list[Tensor], Any]:
-    """Begin to send a shared-out matrix to its owner, who gets its rows in parts of equal size, the last filled with zeros."""
-    if shard_of(matrix) is None:
-        return [], _Done()
-    rows = _padded(local(matrix), -(-matrix.shape[0] // distributed.world()))
-    parts = [torch.empty_like(rows) for _ in range(distributed.world())] if distributed.rank() == owner else None
-    return parts or [], dist.gather(rows, parts, owner, async_op=True)
-
-
-def _send_back(matrix: Tensor, found: Tensor | None, owner: int) -> tuple[Tensor, Any]:
-    """Begin to send what the owner has found: whole, or to each process its rows [n, m]."""
-    if shard_of(matrix) is None:
-        update = torch.empty_like(matrix) if found is None else found
-        return update, dist.broadcast(update, owner, async_op=True)
-    size = -(-matrix.shape[0] // distributed.world())
-    update = local(matrix).new_empty(size, matrix.shape[1])
-    parts = None
-    if found is not None:
-        parts = [_padded(found[r * size : (r + 1) * size], size) for r in range(distributed.world())]
-    return update[: len(local(matrix))], dist.scatter(update, parts, owner, async_op=True)
+def _of_shards(matrices: Sequence[Tensor], owner: Sequence[int]) -> list[Tensor]:
+    count, mine = distributed.world(), distributed.rank()
+    sizes = [-(-matrix.shape[0] // count) for matrix in matrices]  # rows of a part, the last of which are filled with zeros
+    gathered, updates, sent = [], [], []
+    for matrix, who, size in zip(matrices, owner, sizes, strict=True):
+        rows = _padded(local(matrix), size)
+        parts = [torch.empty_like(rows) for _ in range(count)] if who == mine else None
+        gathered.append((parts, dist.gather(rows, parts, who, async_op=True)))
+    for matrix, who, size, (parts, gathering) in zip(matrices, owner, sizes, gathered, strict=True):
+        gathering.wait()
+        found = None if parts is None else orthogonal(torch.cat(parts)[: matrix.shape[0]])
+        back = None if found is None else [_padded(found[r * size : (r + 1) * size], size) for r in range(count)]
+        update = local(matrix).new_empty(size, matrix.shape[1])
+        sent.append(dist.scatter(update, back, who, async_op=True))
+        updates.append(update[: len(local(matrix))])
+    for scattering in sent:
+        scattering.wait()
+    return updates
 
 
 def _padded(rows: Tensor, size: int) -> Tensor:
