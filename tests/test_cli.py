@@ -283,7 +283,7 @@ MISTAKES = {
     "prepare text.txt --out runs/mdlm": "runs/mdlm is not empty: choose another --out",
     "prepare text.txt --out new --codec morse": "unknown codec 'morse'",
     "prepare text.txt --out new --codec bpe-9": "at least 256",
-    "prepare text.txt --out new --workers 0": "--workers must be ≥ 1 or auto, found 0",
+    "prepare text.txt --out new --workers 0": "workers must be ≥ 1, found 0",
     "prepare text.txt --out new --valid-share 1.5": "valid_share must lie in [0, 1), found 1.5",
     "prepare text.txt --out new --valid-share 0.5 --test-share 0.5": "leave nothing to train on",
     "prepare text.txt --out new --shard-size 0": "shard_size must be ≥ 1, found 0",
