@@ -40,7 +40,7 @@ def test_strings_records_and_streams_are_the_same_texts() -> None:
 
 
 def test_a_model_of_variable_length_reads_each_text_by_itself() -> None:
-    rows = Documents.of(["ab", "abc", "a" * 40] * 10).texts(unnoise.codec("text8"), "train", 16, whole=True).windows()
+    rows = Documents.of(["ab", "abc", "a" * 40] * 10).texts(unnoise.codec("text8"), "train", 16, cut="sentences").windows()
     assert sorted(set((rows >= 0).sum(1).tolist())) == [2, 3]  # what is too long is left out
 
 
@@ -112,3 +112,29 @@ def test_lines_that_are_no_json_are_named(tmp_path: Path) -> None:
         (tmp_path / "bad.jsonl").write_text(f'{{"text": "a"}}\n{line}\n')
         with pytest.raises(ValueError, match=words):
             corpus(str(tmp_path / "bad.jsonl"))
+
+
+def test_whole_texts_have_an_end_of_their_own(tmp_path):
+    (tmp_path / "train.txt").write_text("abc\n\nde\nabcdefg\n")
+    source = corpus(str(tmp_path))
+    codec = source.codec("chars", cut="whole")
+    assert codec.end == 7 and codec.vocab == 8  # seven letters, no line's end among them
+    texts = source.texts(codec, "train", 5, cut="whole")
+    assert texts.windows().tolist() == [[0, 1, 2, 7], [3, 4, 7, -1]]  # the third is too long
+    assert texts.characters == 1.0  # an end counts as a character
+    model = unnoise.Model.build("ar", codec, length=5, size="nano", whole_texts=True)
+    assert model.texts(source, "train").windows().tolist() == texts.windows().tolist()
+    model.save(tmp_path / "model")
+    assert unnoise.load(tmp_path / "model").whole_texts
+    filled = unnoise.Model.build("mdlm", codec, length=6, size="nano", whole_texts=True).texts(source, "train")
+    assert filled.windows().tolist() == [[0, 1, 2, 7, 7, 7], [3, 4, 7, 7, 7, 7]]
+    assert filled.characters * filled.windows().numel() == pytest.approx(7)
+    with pytest.raises(ValueError, match="end token"):
+        unnoise.Model.build("ar", "text8", length=5, size="nano", whole_texts=True)
+
+
+def test_padding_costs_an_autoregressive_model_nothing():
+    model = unnoise.Model.build("ar", "text8", length=8, size="nano")
+    torch.nn.init.normal_(model.network.head.weight)
+    x = torch.tensor([[3, 1, 4, 1, 5, -1, -1, -1]])
+    assert torch.equal(model.bound(model.denoiser, x), model.bound(model.denoiser, x[:, :5]))

@@ -141,7 +141,7 @@ def test_painting_keeps_what_is_known(method: str) -> None:
 def test_labels_are_learned_and_kept(stripes: Path, tmp_path: Path) -> None:
     source = corpus(str(stripes))
     assert source.splits == ["train", "valid", "test"] and source.label_names == ("0", "1")
-    codec = source.codec("auto", ends=True)
+    codec = source.codec("auto")
     model = Model.build("mdlm", codec, length=16, width=16, depth=1, heads=2, labels=source.label_names)
     report = train(model, source, steps=200, batch=16, eval_windows=20)
     assert report.bits < report.bits_before
@@ -180,7 +180,7 @@ def test_images_from_the_command_line(stripes: Path, tmp_path: Path, capsys: pyt
 def test_the_digits() -> None:
     pytest.importorskip("sklearn", reason="the images extra is not installed")
     source = corpus("digits")
-    codec = source.codec("auto", ends=True)
+    codec = source.codec("auto")
     assert (codec.vocab, codec.length, codec.grid, len(source.label_names)) == (17, 64, (8, 8), 10)
     rows = {split: source.texts(codec, split, 64).windows() for split in source.splits}
     assert [len(rows[split]) for split in ("train", "valid", "test")] == [1439, 179, 179]

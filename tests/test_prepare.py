@@ -246,10 +246,10 @@ def test_documents_are_shared_out_by_their_content(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\n".join(TEXTS * 2))  # each twice: both go the same way
     prepare(tmp_path / "a.txt", tmp_path / "out", lines=True, codec="chars", **LARGE_SHARE)
     source = corpus(str(tmp_path / "out"))
-    codec = source.codec("auto", ends=True)
+    codec = source.codec("auto")
     read = {}
     for split in source.splits:
-        rows = source.texts(codec, split, 400, whole=True).windows().tolist()
+        rows = source.texts(codec, split, 400, cut="sentences").windows().tolist()
         read[split] = sorted(codec.decode([token for token in row if token >= 0]) for row in rows)
     assert sorted(read["train"] + read["valid"] + read["test"]) == sorted(TEXTS * 2)
     assert not set(read["train"]) & set(read["valid"]) and not set(read["valid"]) & set(read["test"])
@@ -267,8 +267,8 @@ def test_one_text_is_cut_as_a_corpus_is(tmp_path: Path, small_pieces: None) -> N
         prepare(tmp_path / name, out, valid_share=0.05, test_share=0.05, shard_size=700)
         source = corpus(str(out))
         assert isinstance(source, ShardedCorpus) and source.splits == ["train", "valid", "test"]
-        codec = source.codec("auto", ends=True)
-        assert codec.identity() == raw.codec("auto", ends=True).identity()
+        codec = source.codec("auto")
+        assert codec.identity() == raw.codec("auto").identity()
         for split in source.splits:
             mine, theirs = (one.texts(codec, split, 16) for one in (source, raw))
             assert torch.equal(mine.windows(), theirs.windows()) and mine.characters == theirs.characters
@@ -286,7 +286,7 @@ def test_a_folder_with_splits_is_read_as_it_says(tmp_path: Path) -> None:
     raw = corpus(str(folder))
     prepare(folder, tmp_path / "out")
     source = corpus(str(tmp_path / "out"))
-    codec = source.codec("auto", ends=True)
+    codec = source.codec("auto")
     assert isinstance(raw, Corpus)
     for split in source.splits:
         stream = source.texts(codec, split, 8)
@@ -315,17 +315,17 @@ def test_whole_documents_are_those_of_a_list(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in some))
     prepare(tmp_path / "a.jsonl", tmp_path / "out", codec="bpe-300", valid_share=0, test_share=0, shard_size=1000)
     source = corpus(str(tmp_path / "out"))
-    codec = source.codec("auto", ends=False)
+    codec = source.codec("auto", cut="sentences")
     assert codec.end is not None and len(read_index(tmp_path / "out").splits["train"].shards) > 5
-    mine = source.texts(codec, "train", 30, whole=True)
-    theirs = Documents("list", {"train": some}).texts(codec, "train", 30, whole=True)
+    mine = source.texts(codec, "train", 30, cut="sentences")
+    theirs = Documents("list", {"train": some}).texts(codec, "train", 30, cut="sentences")
     assert sorted(mine.windows().tolist()) == sorted(theirs.windows().tolist())
     assert mine.characters == pytest.approx(theirs.characters) and mine.mean_length == pytest.approx(theirs.mean_length)
     assert 10 < mine.num_windows < len(some)
     epoch = mine.batch(torch.arange(mine.num_windows), 0).x
     assert sorted(epoch.tolist()) == sorted(mine.windows().tolist())
     with pytest.raises(ValueError, match=r"no document of the train split of .* has 1 to 1 tokens"):
-        source.texts(codec, "train", 1, whole=True)
+        source.texts(codec, "train", 1, cut="sentences")
 
 
 def test_memory_does_not_grow_with_what_is_read(tmp_path: Path) -> None:
@@ -338,7 +338,7 @@ def test_memory_does_not_grow_with_what_is_read(tmp_path: Path) -> None:
     index.splits["train"].shards[0].tokens = size
     index.write(tmp_path / "out")
     source = ShardedCorpus.open(tmp_path / "out")
-    stream = source.texts(source.codec("auto", ends=True), "train", 64)
+    stream = source.texts(source.codec("auto"), "train", 64)
     page = torch.arange(0, size - 64, 4096)
     before = resident()
     for starts in page.split(256):
@@ -355,9 +355,9 @@ def test_another_codec_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(" ".join(TEXTS[:20]).replace("é", "e").replace("ï", "i"))
     prepare(tmp_path / "a.txt", tmp_path / "out", valid_share=0.1, test_share=0.1)
     source = corpus(str(tmp_path / "out"))
-    assert source.codec("text8", ends=True).kind == "text8"
+    assert source.codec("text8").kind == "text8"
     with pytest.raises(ValueError, match=r"out was prepared with the codec auto: leave --codec out, or prepare .* with bytes"):
-        source.codec("bytes", ends=True)
+        source.codec("bytes")
     model = unnoise.Model.build("mdlm", codec="bytes", length=8, width=16, depth=1, heads=2)
     with pytest.raises(ValueError, match=r"tokens of another codec \(text8\) than the model's \(bytes, 256 tokens\)"):
         unnoise.train(model, str(tmp_path / "out"), steps=1)
@@ -535,7 +535,7 @@ def test_damage_is_one_sentence(prepared: Path, name: str, act: Any, words: str,
     else:
         (prepared / name).write_bytes(act((prepared / name).read_bytes()))
     with pytest.raises(ValueError, match=words):
-        corpus(str(prepared)).codec("auto", ends=True)
+        corpus(str(prepared)).codec("auto")
     assert main(["train", "mdlm", "--data", str(prepared), "--steps", "1", "--out", str(prepared.parent / "run")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
@@ -591,7 +591,7 @@ def test_what_is_not_utf8(tmp_path: Path) -> None:
         out = tmp_path / codec
         prepare(tmp_path / "a", out, codec=codec, valid_share=0, test_share=0)
         source = corpus(str(out))
-        made = source.codec("auto", ends=True)
+        made = source.codec("auto")
         tokens = source.texts(made, "train", 1).windows().reshape(-1)
         assert made.decode(tokens).encode("utf-8", "surrogateescape") == read
         assert source.lossless(made, "train") == (codec != "bpe-300")

@@ -50,7 +50,7 @@ def test_texts_of_unequal_length() -> None:
     """Sentences of 3 and of 11 letters: padding is not counted, and what is written is as long as what was read."""
     text = "ab. " * 300 + "abcabcabca. " * 300
     source = Corpus("sentences", {"train": [text], "valid": [text]}, "unequal")
-    model = Model.build("flexmdm", source.codec("auto", ends=False), length=16, width=32, depth=1, heads=2)
+    model = Model.build("flexmdm", source.codec("auto", cut="sentences"), length=16, width=32, depth=1, heads=2)
     report = unnoise.train(model, source, steps=120, batch=16, eval_windows=60)
     assert 120 * 16 * 3 < report.tokens < 120 * 16 * 11 and (report.tokens - 120 * 16 * 3) % 8 == 0
     assert report.bits < report.bits_before - 0.3

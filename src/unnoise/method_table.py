@@ -44,6 +44,7 @@ class Method(Generic[P]):
     time_free: whether the network does without t.
     exact: whether `bound` is −log p itself.
     fast_objective: process → an objective that trains faster, where there is one; the bound then only evaluates.
+    stops_at_end: whether a text stops at its end token; elsewhere whole texts are filled up with it to one length.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Method(Generic[P]):
     time_free: bool = False
     exact: bool = False
     fast_objective: Callable[[P], Objective] | None = None
+    stops_at_end: bool = False
 
 
 def _fast(process: Process) -> CrossEntropy:
@@ -301,6 +303,7 @@ def ar() -> Method:
         LeftToRight(),
         time_free=True,
         exact=True,
+        stops_at_end=True,
     )
 
 

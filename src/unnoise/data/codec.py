@@ -94,6 +94,12 @@ class Codec(ABC):
         return listed[: listed.index(self.end)] if self.end in listed else listed
 
 
+def check_end(codec: Codec) -> None:
+    """ValueError unless a codec has an end token."""
+    if codec.end is None:
+        raise ValueError(f"whole texts need a codec with an end token, and {codec.kind} has none here")
+
+
 class _Table(Codec):
     """One token a symbol, by a table."""
 

@@ -25,14 +25,14 @@ from torch import Tensor
 
 from unnoise.data.codec import SAMPLE, Codec, token_dtype
 from unnoise.data.codec_table import codec as make_codec, codec_kind
-from unnoise.data.documents import Documents, read_jsonl
+from unnoise.data.documents import Documents, read_jsonl, token_rows
 from unnoise.data.images import digits, images
 from unnoise.data.mixture import Mixture, mixture_parts
 from unnoise.data.shard_index import is_prepared
 from unnoise.data.shards import ShardedCorpus
 from unnoise.data.source import Source
 from unnoise.data.splits import SPLITS, split_documents, split_name
-from unnoise.data.texts import Rows, Stream, Texts
+from unnoise.data.texts import Cut, Rows, Stream, Texts
 from unnoise.files import LARGEST_TEXT, read_bytes, write_atomically
 
 MAHONEY = {  # name → address, sha1 of the unzipped file, its size
@@ -70,15 +70,19 @@ class Corpus(Source):
     def lossless(self, codec: Codec, split: str) -> bool:
         return codec.gives_back(next(iter(self.documents[split]), "")[:SAMPLE])
 
-    def codec(self, name: str, ends: bool) -> Codec:
-        return make_codec(name, self.train_documents, end=ends and self.has_documents)
+    def codec(self, name: str, cut: Cut = "windows") -> Codec:
+        if cut == "whole":
+            return make_codec(name, self._lines("train"), end=True)
+        return make_codec(name, self.train_documents, end=cut == "windows" and self.has_documents)
 
-    def texts(self, codec: Codec, split: str, length: int, whole: bool = False) -> Texts:
-        """The split as a model of this length reads it: windows of one stream, or with `whole` its sentences.
+    def texts(self, codec: Codec, split: str, length: int, cut: Cut = "windows") -> Texts:
+        """The split as a model of this length reads it: windows of one stream, its sentences, or its lines as whole texts.
 
-        Sentences longer than the length are left out; a text without sentences, such as text8, is cut into windows.
+        What is longer than the length is left out; a text without sentences, such as text8, is cut into windows.
         """
-        if not whole:
+        if cut == "whole":
+            return Rows(*token_rows(codec, self._lines(split), length, True, f"the {split} split of {self.name}")[0])
+        if cut == "windows":
             texts = self._documents(split)
             characters = sum(map(len, texts)) + (len(texts) if codec.end is not None else 0)  # the end counts as one
             tokens = self.tokens(codec, split)
@@ -87,13 +91,7 @@ class Corpus(Source):
         if len(found) == 1:
             tokens = torch.from_numpy(codec.encode(found[0]))
             return Rows.of(Stream(tokens, length).windows(), characters=len(found[0]) / len(tokens))
-        rows = [codec.encode(text) for text in found]
-        kept = [(row, len(text)) for row, text in zip(rows, found, strict=True) if 0 < len(row) <= length]
-        if not kept:
-            raise ValueError(f"no sentence of the {split} split of {self.name} fits into {length} tokens: raise the length")
-        lengths = np.array([len(row) for row, _ in kept])
-        joined = torch.from_numpy(np.concatenate([row for row, _ in kept]))
-        return Rows(joined, lengths, sum(size for _, size in kept) / len(joined))
+        return Rows(*token_rows(codec, found, length, False, f"the {split} split of {self.name}")[0])
 
     def tokens(self, codec: Codec, split: str) -> Tensor:
         """The split as one stream of tokens, documents divided by the end token: [n], memory-mapped."""
@@ -111,6 +109,10 @@ class Corpus(Source):
         if path.stat().st_size == 0:
             raise ValueError(f"the {split} split of {self.name} is empty")
         return torch.from_numpy(np.memmap(path, dtype=kind, mode="c"))
+
+    def _lines(self, split: str) -> list[str]:
+        """The lines of all documents, without empty ones."""
+        return [line for text in self._documents(split) for line in text.splitlines() if line.strip()]
 
     def _documents(self, split: str) -> list[str]:
         self.check_split(split)

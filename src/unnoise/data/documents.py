@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from unnoise.data.codec import SAMPLE, Codec
+from unnoise.data.codec import SAMPLE, Codec, check_end
 from unnoise.data.codec_table import AUTO, codec as make_codec
 from unnoise.data.source import Source
 from unnoise.data.splits import split_documents, split_name
-from unnoise.data.texts import LabelledStreams, Rows, Stream, Texts
+from unnoise.data.texts import Cut, LabelledStreams, Rows, Stream, Texts
 
 SEPARATOR = " "  # between texts of one stream, where the codec has no end token
 
@@ -62,33 +62,48 @@ class Documents(Source):
     def lossless(self, codec: Codec, split: str) -> bool:
         return codec.gives_back(next(iter(self.documents[split]), "")[:SAMPLE])
 
-    def codec(self, name: str, ends: bool) -> Codec:
-        return make_codec(name or AUTO, self.train_documents, end=ends and len(self.train_documents) > 1)
+    def codec(self, name: str, cut: Cut = "windows") -> Codec:
+        ends = cut == "whole" or (cut == "windows" and len(self.train_documents) > 1)
+        return make_codec(name or AUTO, self.train_documents, end=ends)
 
-    def texts(self, codec: Codec, split: str, length: int, whole: bool = False) -> Texts:
-        """The split as a model of this length reads it: windows of one stream a label, or with `whole` each text by itself.
+    def texts(self, codec: Codec, split: str, length: int, cut: Cut = "windows") -> Texts:
+        """The split as a model of this length reads it: windows of one stream a label, or each text by itself.
 
         A stream that is shorter than a window is repeated until it is one.
         """
         self.check_split(split)
         texts, labels = self.documents[split], self.labels.get(split)
-        if whole:
-            return self._rows(codec, texts, labels, length)
+        if cut != "windows":
+            return self._rows(codec, texts, labels, length, cut == "whole")
         streams = {}
         for label in sorted(set(labels or [0])):
             mine = texts if labels is None else [text for text, own in zip(texts, labels, strict=True) if own == label]
             streams[label] = _stream(codec, mine, length)
         return LabelledStreams(streams) if labels else streams[0]
 
-    def _rows(self, codec: Codec, texts: list[str], labels: list[int] | None, length: int) -> Rows:
-        rows = [codec.encode(text) for text in texts]
-        kept = [i for i, row in enumerate(rows) if 0 < len(row) <= length]
-        if not kept:
-            raise ValueError(f"no text of {self.name} has 1 to {length} tokens: raise the length, or cut the texts")
-        lengths = np.array([len(rows[i]) for i in kept])
-        joined = torch.from_numpy(np.concatenate([rows[i] for i in kept]))
+    def _rows(self, codec: Codec, texts: list[str], labels: list[int] | None, length: int, ends: bool) -> Rows:
+        rows, kept = token_rows(codec, texts, length, ends, self.name)
         chosen = torch.tensor([labels[i] for i in kept]) if labels else None
-        return Rows(joined, lengths, sum(len(texts[i]) for i in kept) / len(joined), chosen)
+        return Rows(*rows, chosen)
+
+
+def token_rows(
+    codec: Codec, texts: Sequence[str], length: int, ends: bool, name: str
+) -> tuple[tuple[torch.Tensor, np.ndarray, float], list[int]]:
+    """What `Rows` is made of, from those texts that have 1 to `length` tokens, and which these are.
+
+    ends: an end token follows each, which counts as a character.
+    """
+    if ends:
+        check_end(codec)
+    rows = [np.append(tokens, codec.end) if ends and len(tokens) else tokens for tokens in map(codec.encode, texts)]
+    kept = [i for i, row in enumerate(rows) if 0 < len(row) <= length]
+    if not kept:
+        raise ValueError(f"no text of {name} has 1 to {length} tokens: raise the length, or cut the texts")
+    lengths = np.array([len(rows[i]) for i in kept])
+    joined = torch.from_numpy(np.concatenate([rows[i] for i in kept]))
+    characters = sum(len(texts[i]) + ends for i in kept)
+    return (joined, lengths, characters / len(joined)), kept
 
 
 def _stream(codec: Codec, texts: list[str], length: int) -> Stream:

@@ -13,7 +13,7 @@ import torch
 from unnoise.data.codec import Codec
 from unnoise.data.pixels import Pixels
 from unnoise.data.source import Source
-from unnoise.data.texts import Rows, Texts
+from unnoise.data.texts import Cut, Rows, Texts
 from unnoise.files import write_atomically
 
 MOST_LABELS = 100_000
@@ -34,12 +34,12 @@ class Images(Source):
     def splits(self) -> list[str]:
         return list(self.pictures)
 
-    def codec(self, name: str, ends: bool) -> Codec:
+    def codec(self, name: str, cut: Cut = "windows") -> Codec:
         if name not in ("auto", Pixels.kind):
             raise ValueError(f"{self.name} holds images: use --codec auto, found {name!r}")
         return Pixels(next(iter(self.pictures.values())).shape[1:], self.levels)
 
-    def texts(self, codec: Codec, split: str, length: int, whole: bool = False) -> Texts:
+    def texts(self, codec: Codec, split: str, length: int, cut: Cut = "windows") -> Texts:
         self.check_split(split)
         pictures = self.pictures[split]
         if not isinstance(codec, Pixels) or codec.shape != pictures.shape[1:]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unnoise.data.codec import Codec
 from unnoise.data.source import Source
-from unnoise.data.texts import Batch, Texts
+from unnoise.data.texts import Batch, Cut, Texts
 from unnoise.process.state import PAD
 
 LONGEST = 10_000  # characters of what names a mixture
@@ -106,9 +106,9 @@ class Mixture(Source):
     def lossless(self, codec: Codec, split: str) -> bool:
         return all(source.lossless(codec, split) for source in self.parts.values())
 
-    def codec(self, name: str, ends: bool) -> Codec:
+    def codec(self, name: str, cut: Cut = "windows") -> Codec:
         """The one codec of all, or ValueError."""
-        (first, codec), *others = ((part, source.codec(name, ends)) for part, source in self.parts.items())
+        (first, codec), *others = ((part, source.codec(name, cut)) for part, source in self.parts.items())
         for part, other in others:
             if other.identity() != codec.identity():
                 raise ValueError(
@@ -117,9 +117,9 @@ class Mixture(Source):
                 )
         return codec
 
-    def texts(self, codec: Codec, split: str, length: int, whole: bool = False) -> Texts:
+    def texts(self, codec: Codec, split: str, length: int, cut: Cut = "windows") -> Texts:
         self.check_split(split)
-        return MixedTexts([source.texts(codec, split, length, whole) for source in self.parts.values()], self.weights)
+        return MixedTexts([source.texts(codec, split, length, cut) for source in self.parts.values()], self.weights)
 
 
 class MixedTexts(Texts):

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unnoise.data.codec import Codec
+from unnoise.data.codec import Codec, check_end
 from unnoise.data.codec_table import AUTO, codec_kind
 from unnoise.data.shard_index import (
     TABLE_ROWS,
@@ -27,7 +27,7 @@ from unnoise.data.shard_index import (
 )
 from unnoise.data.source import Source
 from unnoise.data.splits import SPLITS
-from unnoise.data.texts import Batch, ShuffledTexts, Stream, Texts, padded_rows, part_of, thinned
+from unnoise.data.texts import Batch, Cut, ShuffledTexts, Stream, Texts, padded_rows, part_of, thinned
 
 MAPPED = 64  # files that are mapped at the same time
 
@@ -52,7 +52,7 @@ class ShardedCorpus(Source):
     def lossless(self, codec: Codec, split: str) -> bool:
         return self.index.splits[split].lossless is not False
 
-    def codec(self, name: str, ends: bool) -> Codec:
+    def codec(self, name: str, cut: Cut = "windows") -> Codec:
         """The one that the shards were made with, whether or not documents are to end."""
         codec = self.index.read_codec(self.folder)
         if name not in (AUTO, self.index.options["codec"], codec_kind(codec)):
@@ -62,10 +62,10 @@ class ShardedCorpus(Source):
             )
         return codec
 
-    def texts(self, codec: Codec, split: str, length: int, whole: bool = False) -> Texts:
-        """Windows of one stream, or with `whole` the documents that are no longer than the length.
+    def texts(self, codec: Codec, split: str, length: int, cut: Cut = "windows") -> Texts:
+        """Windows of one stream, or the documents that are no longer than the length, as sentences or as whole texts.
 
-        A split of one document, such as text8, is cut into windows in either case.
+        A split of one document, such as text8, has no sentences, and is cut into windows.
         """
         self.check_split(split)
         if codec_hash(codec) != self.index.codec_identity:
@@ -76,7 +76,10 @@ class ShardedCorpus(Source):
         shards = self.index.splits[split]
         tokens = ShardTokens(self.folder, split, shards, np.dtype(self.index.dtype))
         ends = codec.end is not None
-        if whole and shards.total("documents") > 1 and shards.total("listed"):
+        if cut == "whole":
+            check_end(codec)
+            return ShardDocuments(self.folder, split, shards, tokens, length, ends, keep_end=True)
+        if cut == "sentences" and shards.total("documents") > 1 and shards.total("listed"):
             return ShardDocuments(self.folder, split, shards, tokens, length, ends)
         characters = shards.total("characters") + (shards.total("documents") if ends else 0)  # the end counts as one
         return Stream(tokens, length, characters / len(tokens))
@@ -125,10 +128,22 @@ class ShardTokens:
 
 
 class ShardDocuments(ShuffledTexts):
-    """The documents of a split that have 1 to `length` tokens, each by itself. ends: an end token, left out, follows each."""
+    """The documents of a split that have 1 to `length` tokens, each by itself.
 
-    def __init__(self, folder: Path, split: str, shards: SplitShards, tokens: ShardTokens, length: int, ends: bool):
-        self.tokens, self.shards, self.ends = tokens, shards.shards, int(ends)
+    ends: an end token follows each. keep_end: it belongs to the text, and is one of its tokens and characters.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        split: str,
+        shards: SplitShards,
+        tokens: ShardTokens,
+        length: int,
+        ends: bool,
+        keep_end: bool = False,
+    ):
+        self.tokens, self.shards, self.ends = tokens, shards.shards, int(ends and not keep_end)
         self.files = MappedFiles([table_path(folder, split, i) for i in range(len(self.shards))], np.dtype(np.int64))
         self.firsts, self.counts = (torch.zeros(len(self.shards), dtype=torch.long) for _ in range(2))
         token_count = characters = 0
@@ -139,7 +154,7 @@ class ShardDocuments(ShuffledTexts):
                 self.firsts[i], self.counts[i] = first, stop - first
                 upto, before = ([int(row[place - 1]) if place else 0 for row in sums] for place in (stop, first))
                 token_count += upto[0] - before[0] - self.ends * (stop - first)
-                characters += upto[1] - before[1]
+                characters += upto[1] - before[1] + keep_end * (stop - first)
         if not self.count:
             raise ValueError(f"no document of the {split} split of {folder} has 1 to {length} tokens: raise the length")
         self.characters, self.mean_length = characters / token_count, token_count / self.count

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 
 from unnoise.data.codec import Codec
-from unnoise.data.texts import Texts
+from unnoise.data.texts import Cut, Texts
 
 
 class Source(ABC):
@@ -27,11 +27,12 @@ class Source(ABC):
         return True
 
     @abstractmethod
-    def codec(self, name: str, ends: bool) -> Codec:
-        """The codec of this name for these data; `auto` chooses. ends: documents are divided by an end token."""
+    def codec(self, name: str, cut: Cut = "windows") -> Codec:
+        """The codec of this name for these data; `auto` chooses. Whole texts need an end token, as do windows of a stream in
+        which documents end; sentences need none."""
 
     @abstractmethod
-    def texts(self, codec: Codec, split: str, length: int, whole: bool = False) -> Texts:
+    def texts(self, codec: Codec, split: str, length: int, cut: Cut = "windows") -> Texts:
         """A split as a model of this length reads it."""
 
     def check_split(self, split: str) -> None:

@@ -4,7 +4,7 @@ Texts are rows of tokens, padded with −1 at their end where they are shorter t
 """
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -12,6 +12,11 @@ from torch import Tensor
 
 from unnoise.process.state import PAD
 from unnoise.rng import RowGenerator, seed_of, shuffled
+
+
+Cut = Literal["windows", "sentences", "whole"]
+"""How a corpus is cut: windows of one stream; sentences, or short documents, each by itself; or whole texts (a line of a file, a
+record), each followed by the end token."""
 
 
 class Batch(NamedTuple):
@@ -173,6 +178,29 @@ class Rows(ShuffledTexts):
 
     def _at(self, place: Tensor) -> Tensor:
         return padded_rows(self.tokens, self.starts[place], self.lengths[place])
+
+
+class FilledTexts(Texts):
+    """Whole texts, filled up to `length` with their end token, for models that write texts of one length."""
+
+    def __init__(self, texts: Texts, end: int, length: int):
+        self.texts, self.end, self.length = texts, end, length
+        self.characters, self.mean_length = texts.characters * texts.mean_length / length, float(length)
+
+    def batch(self, numbers: Tensor, seed: int) -> Batch:
+        batch = self.texts.batch(numbers, seed)
+        return Batch(self._filled(batch.x), batch.label)
+
+    @property
+    def num_windows(self) -> int:
+        return self.texts.num_windows
+
+    def windows(self, limit: int | None = None) -> Tensor:
+        return self._filled(self.texts.windows(limit))
+
+    def _filled(self, rows: Tensor) -> Tensor:
+        wide = torch.nn.functional.pad(rows, (0, self.length - rows.shape[1]), value=PAD)
+        return torch.where(wide == PAD, self.end, wide)
 
 
 def padded_rows(tokens: TokenArray, start: Tensor, length: Tensor) -> Tensor:

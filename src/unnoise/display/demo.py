@@ -47,7 +47,7 @@ def demo(steps: int, out: Path, seed: int) -> int:
     show_bundled(console, seed)
     console.print(Rule(f"Training mdlm on two centuries of presidents' addresses, {steps} steps"))
     source = corpus("sotu")
-    model = Model.build("mdlm", source.codec("auto", ends=True), length=256, seed=seed)
+    model = Model.build("mdlm", source.codec("auto"), length=256, seed=seed)
     run = TrainingRun(model, source, options, out)
     with ProgressBar() as bar:
         report = run.run([bar])

@@ -11,7 +11,7 @@ def evaluate_split(
     model: Model, source: Source, split: str, windows: int | None, samples: int, seed: int, error: float = 0.0
 ) -> dict[str, Any]:
     """Bits per character over a split, its standard errors, and what they are of."""
-    texts = source.texts(model.codec, split, model.length, model.process.variable_length)
+    texts = model.texts(source, split)
     x = texts.windows(windows)
     found = model.bits_per_char(texts, windows, samples, seed, error)
     return {

@@ -16,7 +16,7 @@ from unnoise.network.parameterization import Parameterization
 from unnoise.objective.base import Objective
 from unnoise.prediction import MeanPrediction, Prediction
 from unnoise.process.base import gather
-from unnoise.process.state import StateSpace
+from unnoise.process.state import PAD, StateSpace
 from unnoise.rng import Generator, inverse_cdf, uniform
 from unnoise.sampler.base import Frame, Sampler
 
@@ -58,18 +58,23 @@ class NextTokenParameterization(Parameterization):
 
 
 class Autoregressive(Objective):
-    """Σ_i −log p(x^i | x^{<i}), exact: [B]. Token i is predicted from a start symbol (the blank, K) and tokens < i."""
+    """Σ_i −log p(x^i | x^{<i}), exact: [B]. Token i is predicted from a start symbol (the blank, K) and tokens < i.
+
+    Texts of unequal length end in −1 (padding), which is not read by what is before it and costs nothing.
+    """
 
     def __init__(self, process: StateSpace):
         super().__init__()
         self.process = process
 
     def forward(self, denoiser: Denoiser, x: Tensor, generator: Generator = None) -> Tensor:
+        there = x != PAD
+        x = torch.where(there, x, 0)
         self.process.check_tokens(x)
         network = next_token_denoiser(denoiser, "the autoregressive likelihood")
         start = torch.full_like(x[:, :1], self.process.vocab)
         log_probs, _ = network.next_token(torch.cat([start, x[:, :-1]], 1), None)
-        return -gather(log_probs, x).sum(-1)
+        return -(gather(log_probs, x) * there).sum(-1)
 
 
 def next_token_denoiser(denoiser: object, who: str) -> NextToken:

@@ -32,7 +32,7 @@ def config_of(model: "Model") -> dict[str, Any]:
         "codec": {"kind": codec_kind(model.codec), **model.codec.config()},
         "network": {"name": network_name(model.network), "config": config_of_network(model.network)},
         "notes": model.notes,
-    }
+    } | ({"whole_texts": True} if model.whole_texts else {})
 
 
 def save(model: "Model", folder: Path, weights: dict[str, Tensor] | None = None) -> None:
@@ -81,7 +81,7 @@ def without_weights(folder: Path, config: dict[str, Any]) -> "Model":
         entry = method_named(config["method"])
         codec = codec_from(config["codec"], folder)
         network = rebuild_network(config["network"]["name"], config["network"]["config"])
-        return Model(entry, codec, network, config["length"], config["labels"])
+        return Model(entry, codec, network, config["length"], config["labels"], bool(config.get("whole_texts")))
     except (KeyError, TypeError, AttributeError, OverflowError, MemoryError, RuntimeError) as error:
         raise ValueError(f"{folder / CONFIG} does not describe a model of this version of unnoise ({error})") from error
 

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from unnoise.data import Codec, Pixels, codec as make_codec
-from unnoise.data.texts import Texts
+from unnoise.data.codec import check_end
+from unnoise.data.source import Source
+from unnoise.data.texts import Cut, FilledTexts, Texts
 from unnoise.method_table import Method, method as method_named
 from unnoise.model import generate, io, likelihood
 from unnoise.model.generate import OnStep, Step
@@ -30,14 +32,26 @@ from unnoise.spelling import Correction, Speller, Words
 class Model:
     """A method with its network and codec.
 
-    length: of the longest text, in tokens. labels: the names of the classes that texts can be said to have.
+    length: of the longest text, in tokens. labels: the names of the classes that texts can be said to have. whole_texts: it reads
+    whole texts, each with its end, and not windows of a stream.
     """
 
-    def __init__(self, method: Method, codec: Codec, network: nn.Module, length: int, labels: Sequence[str] = ()):
+    def __init__(
+        self,
+        method: Method,
+        codec: Codec,
+        network: nn.Module,
+        length: int,
+        labels: Sequence[str] = (),
+        whole_texts: bool = False,
+    ):
         if isinstance(length, bool) or not isinstance(length, int) or length < 1:
             raise ValueError(f"a model's length must be a whole number ≥ 1, found {length!r}")
         self.method, self.codec, self.network, self.length = method, codec, network, length
         self.labels = tuple(map(str, labels))
+        self.whole_texts = whole_texts
+        if whole_texts:
+            check_end(codec)
         self.process = method.process(codec.vocab).to(device_of(network))
         check_network(network, needed_fields(method, codec.vocab, length, len(self.labels), codec.grid, codec.channels))
         self.denoiser = method.parameterization(network, self.process, length, len(self.labels))
@@ -57,23 +71,25 @@ class Model:
         seed: int = 0,
         labels: int | Sequence[str] = 0,
         network: str | nn.Module = "transformer",
+        whole_texts: bool = False,
     ) -> "Model":
         """An untrained model.
 
         method: a name from `unnoise.methods()`, or a Method. codec: a name, or a Codec. length: the longest text, in tokens.
         size: one dial (nano, tiny, small, base); width, depth and heads override it. labels: how many classes texts can be
         said to have, or their names. network: a registered name ("gru:width=128"), or any module that is a `Network`.
+        whole_texts: whether it reads texts from beginning to end, and not windows of a stream.
         """
         entry = method_named(method) if isinstance(method, str) else method
         codec = make_codec(codec) if isinstance(codec, str) else codec
         names = [str(i) for i in range(labels)] if isinstance(labels, int) else list(map(str, labels))
         if isinstance(network, nn.Module):
-            return Model(entry, codec, network, length, names)
+            return Model(entry, codec, network, length, names, whole_texts)
         needed = needed_fields(entry, codec.vocab, length, len(names), codec.grid, codec.channels)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             built = build_network(network, needed, sized(size, width, depth, heads))
-        return Model(entry, codec, built, length, names)
+        return Model(entry, codec, built, length, names, whole_texts)
 
     def save(self, path: str | Path) -> None:
         """Write the folder `path`: config.json, model.safetensors and codec files, each whole or not at all."""
@@ -114,6 +130,14 @@ class Model:
             f"Model({self.method.name}, {self.codec!r}, {type(self.network).__name__} with {self.num_parameters:,} parameters, "
             f"length={self.length}{f', labels={list(self.labels)}' if self.labels else ''})"
         )
+
+    def texts(self, source: Source, split: str) -> Texts:
+        """A split of a source as this model reads it."""
+        cut: Cut = "sentences" if self.process.variable_length else "whole" if self.whole_texts else "windows"
+        texts = source.texts(self.codec, split, self.length, cut)
+        if cut != "whole" or self.method.stops_at_end or self.codec.end is None:
+            return texts
+        return FilledTexts(texts, self.codec.end, self.length)
 
     # ---- writing -----------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ def texts_of(source: Source | Tensor, model: Model, labels: Tensor | None = None
         )
     held_out = next(name for name in ("valid", "test", "train") if name in source.splits)
     train_texts, valid_texts = (
-        source.texts(model.codec, name, model.length, model.process.variable_length) for name in ("train", held_out)
+        model.texts(source, name) for name in ("train", held_out)
     )
     return train_texts, valid_texts
 

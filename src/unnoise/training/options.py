@@ -15,6 +15,7 @@ Precision = Literal["auto", "float32", "bfloat16"]
 Optimizer = Literal["muon", "adamw"]
 Decay = Literal["linear", "cosine", "exponential", "inverse-sqrt", "constant"]
 Decayed = Literal["matrices", "all"]
+TextsCut = Literal["windows", "whole"]
 MINUTES = 3.0  # of training, where neither steps nor minutes are given
 
 
@@ -192,6 +193,8 @@ class RunOptions(TrainingOptions):
     """Tokens of a text."""
     codec: str = "auto"
     """auto, text8, bytes, chars, bpe, bpe-4096, gpt2:FOLDER, a registered one, or a folder with a model or shards, for its."""
+    texts: TextsCut = "windows"
+    """windows (of all the text as one stream) or whole (each line of a file, or record, is a text with an end of its own)."""
     network: str = "transformer"
     """transformer, or a registered one, with its fields as in gru:width=128."""
 

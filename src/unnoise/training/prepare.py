@@ -37,7 +37,11 @@ def prepare_run(options: RunOptions, out: Path, resume: bool = False, device: st
     if begun and (out / CONFIG).exists():
         model = without_weights(out, read_config(out))  # the state has the weights, also where the model's file is damaged
     else:
-        codec = source.codec(options.codec, ends=not method.process(1).variable_length)
+        whole = options.texts == "whole"
+        variable = method.process(1).variable_length
+        if whole and variable:
+            raise ValueError(f"{options.method} reads texts of any length as they are: leave --texts out")
+        codec = source.codec(options.codec, "sentences" if variable else options.texts)
         model = Model.build(
             method,
             codec,
@@ -49,6 +53,7 @@ def prepare_run(options: RunOptions, out: Path, resume: bool = False, device: st
             seed=options.seed,
             labels=source.label_names,
             network=options.network,
+            whole_texts=whole,
         )
     run = TrainingRun(model.to(device), source, options, out)
     if resume and run.resume() and run.damaged and distributed.rank() == 0:
