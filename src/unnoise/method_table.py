@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from unnoise.families.any_order import AnyOrder
 from unnoise.families.autoregressive import Autoregressive, LeftToRight, NextTokenParameterization
 from unnoise.families.bayesian_flow import BayesianFlow, FlowCrossEntropy, FlowElbo, FlowSampler
+from unnoise.families.block import BlockCrossEntropy, BlockElbo, BlockParameterization, Blocks, BlockSampler
 from unnoise.families.gaussian import Gaussian, GaussianCrossEntropy, GaussianElbo, GaussianSampler
 from unnoise.families.insertion import Insertion, InsertionElbo, InsertionParameterization, InsertionSampler
 from unnoise.keywords import accepted_arguments, check_settings, parse_settings
@@ -239,6 +240,26 @@ def flexmdm() -> Method:
     )
 
 
+def bd3lm(block: int = 4, whole: float = 0.0, first: int = 0) -> Method:
+    """block: tokens of a block. whole: the share of batches, of the fast loss, in which texts are read as one block, as mdlm
+    reads them, so that the model also fills in what stands before given text. first: the size of the blocks when training with
+    the fast loss begins; it is doubled up to `block`."""
+    return Method(
+        "bd3lm",
+        "BD3-LM: block diffusion, masked within a block and left to right over blocks",
+        "Arriola et al. 2025, arXiv:2503.09573",
+        lambda vocab: Blocks(vocab, block, whole > 0),
+        BlockParameterization,
+        BlockElbo,
+        BlockElbo,
+        BlockSampler(),
+        time_free=True,
+        exact=block == 1,
+        fast_objective=lambda process: BlockCrossEntropy(process, first or None, whole),
+        stops_at_end=True,
+    )
+
+
 def gaussian(width: int = 16, learned: bool = False, self_condition: bool = False, likelihood: bool = True) -> Method:
     """width: of the embeddings. learned: the noise γ(t) is learned, its ends and its shape (Plaid). self_condition: the network
     also reads its last estimate. likelihood: multiply the network's output by q(z_t | x_0) (Plaid's output prior)."""
@@ -319,6 +340,7 @@ METHODS: dict[str, Callable[..., Method]] = {
     "sedd-uniform": sedd_uniform,
     "csm": csm,
     "flexmdm": flexmdm,
+    "bd3lm": bd3lm,
     "gaussian": gaussian,
     "bfn": bfn,
     "ardm": ardm,

@@ -10,6 +10,7 @@ through the inverse of the cumulative distribution.
 """
 
 import math
+from copy import copy
 
 import torch
 from torch import Tensor
@@ -61,6 +62,16 @@ class RowGenerator:
         call = _mix(self._key + GOLDEN * self._calls)
         self._calls = self._calls + 1
         return call
+
+    def branch(self, number: int, rows: Tensor | None = None) -> "RowGenerator":
+        """Another generator for each number, whatever was drawn from this one; for all rows, or for some of them, [n] long."""
+        branch = copy(self)
+        turn = GOLDEN * torch.tensor([2**32 + number], device=self.rows.device)  # beyond what is drawn from this one
+        branch._key, branch._common = _mix(self._key + turn), _mix(self._common + turn)
+        if rows is not None:
+            branch.rows, branch._key = self.rows[rows], branch._key[rows]
+        branch._calls, branch._common_calls = torch.zeros_like(branch.rows), torch.zeros_like(branch._common)
+        return branch
 
     def shared(self, count: int) -> Tensor:
         """Numbers that are the same whichever rows these are: [count] float64."""

@@ -10,6 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from unnoise.families.autoregressive import LeftToRight
 from unnoise.families.bayesian_flow import FlowSampler
+from unnoise.families.block import BlockSampler
 from unnoise.families.gaussian import GaussianSampler
 from unnoise.families.insertion import InsertionSampler
 from unnoise.registry import find, register_builtin, registered
@@ -42,6 +43,7 @@ _SAMPLERS = {
     "gaussian": GaussianSampler,
     "flow": FlowSampler,
     "insertion": InsertionSampler,
+    "block": BlockSampler,
 }
 register_builtin("sampler", _SAMPLERS)
 

@@ -13,10 +13,9 @@ from torch import Tensor
 from unnoise.process.state import PAD
 from unnoise.rng import RowGenerator, seed_of, shuffled
 
-
 Cut = Literal["windows", "sentences", "whole"]
-"""How a corpus is cut: windows of one stream; sentences, or short documents, each by itself; or whole texts (a line of a file, a
-record), each followed by the end token."""
+"""How a corpus is cut: windows of one stream; sentences, or short documents, each by itself; or whole texts (a line of a file,
+a record), each followed by the end token."""
 
 
 class Batch(NamedTuple):

@@ -14,7 +14,6 @@ from unnoise.model.batches import rows_at_once
 from unnoise.model.options import SamplingOptions
 from unnoise.model.template import Template
 from unnoise.process.base import Process
-from unnoise.process.masked import Masked
 from unnoise.process.state import LATEST
 from unnoise.sampler import Frame, sample_frames
 
@@ -159,7 +158,7 @@ def fills_exactly(model: "Model", template: Template) -> bool:
     """
     known = [token >= 0 for token in template.given]
     causal = model.method.parameterization.network_config(model.process, 1, True).get("causal", False)
-    return isinstance(model.process, Masked) or (causal and known == sorted(known, reverse=True))
+    return model.process.conditions_exactly(known) or (causal and known == sorted(known, reverse=True))
 
 
 @torch.no_grad()

@@ -32,8 +32,8 @@ from unnoise.spelling import Correction, Speller, Words
 class Model:
     """A method with its network and codec.
 
-    length: of the longest text, in tokens. labels: the names of the classes that texts can be said to have. whole_texts: it reads
-    whole texts, each with its end, and not windows of a stream.
+    length: of the longest text, in tokens. labels: the names of the classes that texts can be said to have.
+    whole_texts: it reads whole texts, each with its end, and not windows of a stream.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class Model:
         if whole_texts:
             check_end(codec)
         self.process = method.process(codec.vocab).to(device_of(network))
+        self.process.end = codec.end
         check_network(network, needed_fields(method, codec.vocab, length, len(self.labels), codec.grid, codec.channels))
         self.denoiser = method.parameterization(network, self.process, length, len(self.labels))
         self.bound: Objective = method.bound(self.process)

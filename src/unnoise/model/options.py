@@ -5,6 +5,7 @@ from typing import TypedDict
 
 from unnoise.keywords import check_keywords
 from unnoise.sampler import Sampler
+from unnoise.sampler.base import SteppedSampler
 from unnoise.sampler_table import named_sampler
 
 STEPS = 128  # network calls, where nothing else is said
@@ -68,7 +69,7 @@ class SamplingOptions:
             sampler, complete = given, self.sampler is not None
         if self.steps is not None:
             sampler = sampler.with_nfe(self.steps)
-        elif not complete:
+        elif not complete and isinstance(sampler, SteppedSampler):
             sampler = sampler.with_nfe(STEPS)
         shaping = {"temperature": self.temperature, "top_p": self.top_p}
         return replace(sampler, **{name: value for name, value in shaping.items() if value is not None})

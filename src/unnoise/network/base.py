@@ -13,6 +13,8 @@ A network says what more it can do by the keyword arguments of its `forward`, wh
 | `present` | [B, L] bool | models of variable length: padding is seen by nobody |
 | `attention_mask` | [L, L] bool | block methods: whether position i (row) may see position j |
 | `positions` | [L] long | block methods: the place of each entry in the text, where a text is read twice |
+| `block` | a whole number | block methods: x is x_t ⊕ x_0 in blocks of this size, which says who sees whom
+  (network/visibility.py); a network that does not take it is given `attention_mask` and `positions` |
 | `gaps` | bool | models of variable length: return also one number for each position, [B, L] |
 | `dropout` | a `Dropout` | training with dropout: what is left out of each branch |
 """
@@ -54,6 +56,11 @@ class Cache:
     recent: dict[int, Tensor] = field(default_factory=dict)
     length: int = 0
     store: bool = True
+
+    def keep(self, rows: Tensor) -> None:
+        """Forget all texts but these: [n] long, or [B] bool."""
+        self.keys_values = {layer: (k[rows], v[rows]) for layer, (k, v) in self.keys_values.items()}
+        self.recent = {layer: inputs[rows] for layer, inputs in self.recent.items()}
 
     def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """All keys and values so far, these included: [B, H, n, D] each."""

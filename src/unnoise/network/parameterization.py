@@ -1,6 +1,7 @@
 """Parameterization: how a network's raw output becomes a prediction. A network and a process make a denoiser."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from copy import copy
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
@@ -98,11 +99,15 @@ class MeanParameterization(Parameterization):
         return torch.log_softmax(self.run(x_t, t, where), -1)
 
     def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
-        log_probs = self.log_probs(x_t, t, where)
+        return self.guided(lambda one: one.log_probs(x_t, t, where))
+
+    def guided(self, log_probs: Callable[[Self], Tensor]) -> MeanPrediction:
+        """The mean of which `log_probs` gives log μ of a denoiser without guidance; with guidance, it is asked twice."""
+        found = log_probs(self)
         if self.guidance != 1 and self.label is not None:
-            unconditional = self.condition(None).log_probs(x_t, t, where)
-            log_probs = torch.log_softmax(unconditional + self.guidance * (log_probs - unconditional), -1)
-        return MeanPrediction(log_probs)
+            unconditional = log_probs(self.condition(None))
+            found = torch.log_softmax(unconditional + self.guidance * (found - unconditional), -1)
+        return MeanPrediction(found)
 
 
 @runtime_checkable

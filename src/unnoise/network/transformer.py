@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from unnoise.network.base import Cache
 from unnoise.network.dropout import Dropout
-from unnoise.network.visibility import Visibility
+from unnoise.network.visibility import Visibility, block_visibility
 
 LARGEST = {"depth": 1000, "width": 2**16, "heads": 2**12, "taps": 2**10, "attention_every": 2**10}
 SIZES = {  # name → what it sets; base is the papers' 12 × 768
@@ -110,6 +110,8 @@ class Convolution(nn.Module):
             x = x * visibility.present[..., None]
         if self.grid:
             return self._in_two_dimensions(x)
+        if visibility is not None and visibility.block is not None:
+            return self._over_blocks(x, visibility.block)
         if visibility is not None and visibility.mask is not None:
             return self._over_visible(x, visibility)
         before, after = -self.offsets[0], self.offsets[-1]
@@ -129,6 +131,19 @@ class Convolution(nn.Module):
         column = x[:, :, None].permute(0, 3, 1, 2)  # [B, D, L, 1]
         weight = self.weight.T[:, None, :, None]
         return F.conv2d(column, weight, padding=(padding, 0), groups=x.shape[-1]).permute(0, 2, 3, 1)[:, :, 0]
+
+    def _over_blocks(self, x: Tensor, block: int) -> Tensor:
+        """The same sum in x_t ⊕ x_0: each block as a short text of its own, behind the clean tokens that come before it."""
+        before, after = -self.offsets[0], self.offsets[-1]
+        length = x.shape[1] // 2
+        halves = F.pad(x.unflatten(1, (2, length)), (0, 0, 0, -length % block))  # [B, 2, N·block, D]
+        blocks = halves.unflatten(2, (-1, block))  # [B, 2, N, block, D]
+        parts = [blocks, blocks.new_zeros(()).expand(*blocks.shape[:3], after, blocks.shape[-1])]
+        if before:
+            past = F.pad(halves[:, 1], (0, 0, before, 0)).unfold(1, before, block)[:, : blocks.shape[2]]
+            parts.insert(0, past.transpose(2, 3)[:, None].expand(-1, 2, -1, -1, -1))
+        summed = self._along(torch.cat(parts, 3).flatten(0, 2), 0)
+        return summed.view(halves.shape)[:, :, :length].flatten(1, 2)
 
     def _over_visible(self, x: Tensor, visibility: Visibility) -> Tensor:
         """The same sum over visible neighbours alone, by shifted additions."""
@@ -278,16 +293,19 @@ class Transformer(nn.Module):
         present: Tensor | None = None,
         attention_mask: Tensor | None = None,
         positions: Tensor | None = None,
+        block: int | None = None,
         gaps: bool = False,
         dropout: Dropout | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """The output; with `gaps` also the second head's number for each position, [B, L]. For the rest see network/base.py."""
         start = cache.length if cache is not None else 0
+        if block is not None:
+            attention_mask, positions = block_visibility(x.shape[1] // 2, block, x.device)
         length = self._check_length(start + x.shape[1] if positions is None else int(positions.max()) + 1)
         places = slice(start, length) if positions is None else positions
         rotation = self.cos[places], self.sin[places]
         limited = present is not None or attention_mask is not None
-        visibility = Visibility(present, attention_mask, positions) if limited else None
+        visibility = Visibility(present, attention_mask, positions, block) if limited else None
         time = self._time(t)
         h = normalise(x @ self.embed.weight if x.is_floating_point() else self.embed(x))
         if self.label is not None:
@@ -296,8 +314,8 @@ class Transformer(nn.Module):
         if self.channel is not None:
             h = h + self.channel(torch.arange(start, length, device=h.device) % self.shape.channels)
         *blocks, last = self.blocks
-        for block in blocks:
-            h = block(h, rotation, time, cache, visibility, None, dropout)
+        for one in blocks:
+            h = one(h, rotation, time, cache, visibility, None, dropout)
         h = last(h, rotation, time, cache, visibility, None if gaps else where, dropout)
         if cache is not None and cache.store:
             cache.length = length

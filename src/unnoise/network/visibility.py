@@ -1,6 +1,7 @@
 """Who sees whom: one rule for everything in a network that mixes positions, attention and convolution alike."""
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -10,11 +11,13 @@ from torch import Tensor
 class Visibility:
     """present: [B, L] bool, false at padding, which no position sees. mask: [L, L] bool, whether position i (row) may see j.
     positions: [L] long, the place of each entry in the text, its own number by default; two entries may share a place, as in
-    x_t ⊕ x_0 of block diffusion (arXiv:2503.09573), if no position sees both."""
+    x_t ⊕ x_0 of block diffusion (arXiv:2503.09573), if no position sees both. block: the size of the blocks, where mask and
+    positions are those of x_t ⊕ x_0: a convolution can then do without looking at the mask."""
 
     present: Tensor | None = None
     mask: Tensor | None = None
     positions: Tensor | None = None
+    block: int | None = None
     attention_mask: Tensor | None = field(default=None, init=False)
     """for scaled_dot_product_attention: [1 or B, 1, L or 1, L] bool"""
     _neighbours: dict[range, Tensor] = field(default_factory=dict, init=False)
@@ -35,3 +38,17 @@ class Visibility:
             found = [torch.where(self.mask & (apart == k), number, length).amin(1) for k in offsets]
             self._neighbours[offsets] = torch.stack(found)
         return self._neighbours[offsets]
+
+
+@lru_cache(16)
+def block_visibility(length: int, block: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Who sees whom in x_t ⊕ x_0, a text of L tokens read twice: [2L, 2L] bool, and the places of the entries: [2L] long.
+
+    A noised entry sees the noised ones of its own block and the clean ones of earlier blocks; a clean entry sees the clean ones
+    of its own block and of earlier ones (block diffusion, arXiv:2503.09573).
+    """
+    places = torch.arange(length, device=device)
+    query, key = places[:, None] // block, places[None, :] // block
+    noised = torch.cat([query == key, query > key], 1)
+    clean = torch.cat([torch.zeros_like(query == key), query >= key], 1)
+    return torch.cat([noised, clean]), places.repeat(2)

@@ -5,6 +5,7 @@ Papers: D3PM (arXiv:2107.03006), SEDD (2310.16834), MDLM (2406.07524), MD4 and G
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -29,6 +30,9 @@ class Masked(Process):
         self.per_token = isinstance(schedule, PerToken)
         if isinstance(schedule, PerToken) and schedule.vocab != vocab:
             raise ValueError(f"Masked(vocab={vocab}) needs PerToken({vocab}), found PerToken({schedule.vocab})")
+
+    def conditions_exactly(self, known: Sequence[bool]) -> bool:
+        return True
 
     # ---- α and its kin with a last axis over tokens: [*P] → [*P, K] per token, [*P, 1] otherwise ---------------------
 

@@ -1,6 +1,6 @@
 """What a position of a text can hold: the common ground of every process, and all that an autoregressive model needs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import torch
@@ -18,11 +18,12 @@ class StateSpace(nn.Module):
     """K real tokens and a blank (index K) for what is not written yet.
 
     vocab: K. states: how many values a position can have. inputs: what a network must read at a position, `states` tokens or
-    that many numbers. variable_length: whether the model chooses how long a text is. extra_positions: how many positions a
-    network reads besides those of the text.
+    that many numbers. end: the token with which a text ends, where there is one. variable_length: whether the model chooses how
+    long a text is. extra_positions: how many positions a network reads besides those of the text.
     """
 
     anchor: Tensor
+    end: int | None = None
     variable_length = False
     extra_positions = 0
     marks: ClassVar[dict[int, str]] = {FREE: "where free"}  # what may be given besides tokens
@@ -61,6 +62,10 @@ class StateSpace(nn.Module):
         """The state at t = 1 with what is given in its place: given [B, L], −1 where free → [B, L]."""
         given = given.to(self.anchor.device)
         return torch.where(given < 0, self.prior(tuple(given.shape), generator), given)
+
+    def conditions_exactly(self, known: Sequence[bool]) -> bool:
+        """Whether keeping these positions as they are given, all along, leaves the model's own conditional for the others."""
+        return False
 
     def check_given(self, given: Tensor, batch: int, length: int) -> None:
         """Raise ValueError unless given is [B, length] long (of any length, if that is variable) with tokens and marks."""

@@ -1,0 +1,97 @@
+"""What a denoiser of block diffusion is asked: about noised blocks, each behind the clean text before it."""
+
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from unnoise.denoiser import Denoiser
+from unnoise.families.block.process import Blocks
+from unnoise.network.base import Cache
+from unnoise.network.parameterization import MeanParameterization
+from unnoise.network.visibility import block_visibility
+from unnoise.prediction import MeanPrediction, Prediction
+from unnoise.process.state import StateSpace, position_times
+
+
+class BlockPrediction(Prediction):
+    """μ(x_0^i | x_t^k, x^{<k}), which only a sampler that writes block by block can use."""
+
+
+@runtime_checkable
+class BlockDenoiser(Protocol):
+    """A denoiser that predicts each block from its noised tokens and the clean ones of the blocks before it."""
+
+    def blocks(self, x_t: Tensor, x: Tensor, t: Tensor, where: Tensor, block: int) -> MeanPrediction:
+        """μ(x_0^i | x_t^k, x^{<k}) at the n positions `where`, k the block of i: x_t, x, t, where [B, L] → [n, K]."""
+        ...
+
+
+def block_denoiser(denoiser: object, who: str) -> BlockDenoiser:
+    """The denoiser as one that predicts blocks, or ValueError."""
+    if not isinstance(denoiser, BlockDenoiser):
+        raise ValueError(f"{who} needs a denoiser with `blocks`, found {type(denoiser).__name__}")
+    return denoiser
+
+
+class BlockParameterization(MeanParameterization):
+    """μ = softmax of K outputs. `blocks` reads x_t ⊕ x, every block at once; `within` reads one block after what a KV cache
+    holds; a plain call reads a text as one block, as MDLM does, where such texts are known, and else each block behind what
+    stands before it."""
+
+    prediction: ClassVar[type[Prediction]] = BlockPrediction
+    process: Blocks
+
+    @classmethod
+    def network_config(cls, process: StateSpace, length: int, time_free: bool) -> dict[str, Any]:
+        assert isinstance(process, Blocks)
+        last = -(-length // process.block) * process.block  # a text that ends fills its last block
+        return super().network_config(process, last, time_free) | {"grid": ()}
+
+    def log_probs(self, x_t: Tensor, t: Tensor, where: Tensor | None) -> Tensor:
+        if self.process.whole_text or x_t.shape[1] <= self.process.block:
+            return super().log_probs(x_t, t, where)
+        at = torch.ones_like(x_t, dtype=torch.bool) if where is None else where
+        found = self._block_log_probs(x_t, x_t, position_times(t, x_t), at, self.process.block)
+        return found.view(*x_t.shape, -1) if where is None else found
+
+    def blocks(self, x_t: Tensor, x: Tensor, t: Tensor, where: Tensor, block: int) -> MeanPrediction:
+        """μ(x_0^i | x_t^k, x^{<k}) at the n positions `where`: x_t, x, t, where [B, L] → [n, K]."""
+        return self.guided(lambda one: one._block_log_probs(x_t, x, t, where, block))
+
+    def _block_log_probs(self, x_t: Tensor, x: Tensor, t: Tensor, where: Tensor, block: int) -> Tensor:
+        twice = torch.cat([x_t, x], 1)
+        needed = torch.cat([where, torch.zeros_like(where)], 1)
+        times = torch.cat([t, torch.zeros_like(t)], 1)
+        if "block" in self.keywords:
+            output = self.call(twice, times, needed, block=block)
+        else:
+            mask, positions = block_visibility(x.shape[1], block, x.device)
+            output = self.call(twice, times, needed, attention_mask=mask, positions=positions)
+        return torch.log_softmax(output if output.dim() == 2 else output[needed], -1)
+
+    def visible(self, x_t: Tensor, t: Tensor, where: Tensor, present: Tensor | None) -> MeanPrediction:
+        """μ of texts as one block each, of which only the positions `present` are there: [B, L] → [n, K] at `where`."""
+        options = {} if present is None else {"present": present}
+        output = self.call(x_t, t, where, **options)
+        return MeanPrediction(torch.log_softmax(output if output.dim() == 2 else output[where], -1))
+
+    @property
+    def has_cache(self) -> bool:
+        """Whether clean blocks can be read once and kept; with guidance there would have to be two caches."""
+        return "cache" in self.keywords and self.guidance == 1
+
+    def read(self, tokens: Tensor, cache: Cache) -> None:
+        """Put a clean block behind those that the cache holds: [B, n]."""
+        cache.store = True
+        clean = torch.zeros(tokens.shape, device=tokens.device)
+        self.call(tokens, clean, torch.zeros_like(tokens, dtype=torch.bool), cache=cache)
+
+    def within(self, cache: Cache) -> Denoiser:
+        """The denoiser of the block behind those that the cache holds, which stays as it is."""
+
+        def denoiser(x_t: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
+            cache.store = False
+            return MeanPrediction(torch.log_softmax(self.run(x_t, t, where, cache), -1))
+
+        return denoiser

@@ -1,0 +1,151 @@
+"""The bound of block diffusion, and a cross-entropy that trains faster.
+
+−log p(x) ≤ Σ_k (the masked bound of block k given x^{<k}). For a denoiser that ignores t the masked bound of m tokens is
+m·E_{j ~ U{1…m}} E_{j random positions hidden} (1/j) Σ_hidden −log μ (ARDM, arXiv:2110.02037): the number of hidden tokens of
+each block is drawn instead of a time. With blocks of one token all are hidden, and the bound is −log p itself.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from unnoise.denoiser import Denoiser, predict
+from unnoise.families.block.denoiser import BlockParameterization, block_denoiser
+from unnoise.families.block.process import Blocks
+from unnoise.objective.base import Denoising, Objective, sum_rows
+from unnoise.objective.cross_entropy import CrossEntropy
+from unnoise.objective.elbo import Elbo
+from unnoise.objective.times import stratified
+from unnoise.process.base import gather
+from unnoise.process.state import PAD
+from unnoise.rng import Generator, uniform
+
+TURN = 0.6180339887498949  # the golden ratio's: numbers u + k·TURN mod 1 lie evenly
+
+
+class BlockElbo(Objective):
+    """Σ_k m/j·Σ over j hidden positions of block k of −log μ(x^i | x_t^k, x^{<k}), m its tokens, j uniform in 1…m: [B].
+
+    A text of no more than one block is one of MDLM, and its bound that of `Elbo`. Texts of unequal length are padded with −1
+    and end with the end token, which fills their last block; what comes after that costs nothing.
+    """
+
+    def __init__(self, process: Blocks):
+        super().__init__()
+        self.process, self.block = process, process.block
+        self.one_block: Denoising = Elbo(process)
+
+    def forward(self, denoiser: Denoiser, x: Tensor, generator: Generator = None) -> Tensor:
+        if x.shape[1] <= self.block:
+            return self.one_block(denoiser, x, generator)
+        x, there = self.filled(x)
+        hidden, share = self.hide(there, generator)
+        weight = torch.where(hidden, 1 / share.clamp_min(1e-9), 0)
+        return self.at(denoiser, x, hidden, share, weight)
+
+    def filled(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The texts with their last blocks filled, and which positions are theirs: [B, L] → [B, L'] long and bool."""
+        there = x != PAD
+        end = self.process.end
+        if end is None or (x.shape[1] % self.block == 0 and bool(there.all())):
+            self.process.check_tokens(x)
+            return x, there
+        x = pad(x, (0, -x.shape[1] % self.block), value=PAD)
+        lengths = (x != PAD).sum(1, keepdim=True)
+        ends = x.gather(1, lengths - 1) == end
+        if not bool((ends | (lengths == x.shape[1])).all()) and bool((x == PAD).any()):
+            raise ValueError("texts of unequal length must end with the codec's end token")
+        whole = -(-lengths // self.block) * self.block
+        there = torch.arange(x.shape[1], device=x.device) < torch.where(ends, whole, lengths)
+        x = torch.where(x == PAD, end, x)
+        self.process.check_tokens(x)
+        return x, there
+
+    def hide(self, there: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
+        """Which positions are hidden, and how large a share of each one's block that is: there [B, L] → [B, L] bool, float64.
+
+        Their number is uniform in 1…m for each block of m tokens, stratified over blocks and texts.
+        """
+        blocks = pad(there, (0, -there.shape[1] % self.block)).unflatten(1, (-1, self.block))  # [B, N, block]
+        tokens = blocks.sum(2)
+        u = stratified(len(there), there.device, generator)[:, None] + TURN * torch.arange(
+            blocks.shape[1], dtype=torch.float64, device=there.device
+        )
+        count = ((u % 1) * tokens).long() + 1
+        order = uniform(there.shape, there.device, generator)
+        order = pad(order, (0, -there.shape[1] % self.block), value=2.0).unflatten(1, (-1, self.block))
+        rank = torch.where(blocks, order, 2.0).argsort(2).argsort(2)
+        hidden = (rank < count[:, :, None]) & blocks
+        share = (count / tokens.clamp_min(1))[:, :, None].expand(hidden.shape)
+        return hidden.flatten(1)[:, : there.shape[1]], share.flatten(1)[:, : there.shape[1]]
+
+    def at(self, denoiser: Denoiser, x: Tensor, hidden: Tensor, share: Tensor, weight: Tensor) -> Tensor:
+        """Σ_hidden weight·(−log μ) for one choice of hidden positions: x, hidden, share, weight [B, L] → [B]."""
+        network = block_denoiser(denoiser, "block diffusion")
+        x_t = x.masked_fill(hidden, self.process.mask)
+        t = share.to(torch.get_default_dtype())
+        prediction = network.blocks(x_t, x, t, hidden, self.block).selected(
+            self.process, tuple(x.shape), hidden, int(hidden.sum())
+        )
+        nats = -gather(prediction.log_probs, x[hidden])
+        return sum_rows(weight[hidden].to(nats.dtype) * nats, hidden)
+
+
+class BlockCrossEntropy(BlockElbo):
+    """The same sum with equal weights: for each block 2m/(m + 1)·Σ_hidden −log μ. Not a bound, but for blocks of one token.
+
+    first: the size of the blocks when training begins; it is doubled, up to the process's, over the first half of the run.
+    whole: the share of batches in which texts are read as one block each (as MDLM reads them), half of them cut off somewhere,
+        with a random share of their tokens hidden.
+
+    A text of no more than one block has the loss that MDLM trains fastest with, `CrossEntropy` with a curriculum.
+    """
+
+    def __init__(self, process: Blocks, first: int | None = None, whole: float = 0.0):
+        super().__init__(process)
+        if not 0 <= whole <= 1:
+            raise ValueError(f"whole is a share of the batches, 0 to 1, found {whole}")
+        if first is not None and not 1 <= first <= process.block:
+            raise ValueError(f"first must be a block size from 1 to {process.block}, found {first}")
+        self.first, self.whole = first or process.block, whole
+        self.one_block = CrossEntropy(process, initial_max_t=0.3)
+
+    def set_progress(self, progress: float) -> None:
+        self.one_block.set_progress(progress)
+        sizes = [self.first]
+        while sizes[-1] < self.process.block:
+            sizes.append(min(2 * sizes[-1], self.process.block))
+        self.block = sizes[min(int(2 * progress * len(sizes)), len(sizes) - 1)]
+
+    def forward(self, denoiser: Denoiser, x: Tensor, generator: Generator = None) -> Tensor:
+        if self.whole and float(uniform((), x.device, generator)) < self.whole:
+            return self.as_one_block(denoiser, x, generator)
+        if x.shape[1] <= self.process.block:
+            return self.one_block(denoiser, x, generator)
+        x, there = self.filled(x)
+        hidden, share = self.hide(there, generator)
+        blocks = pad(there, (0, -there.shape[1] % self.block)).unflatten(1, (-1, self.block))
+        tokens = blocks.sum(2, keepdim=True).expand(blocks.shape).flatten(1)[:, : there.shape[1]]
+        return self.at(denoiser, x, hidden, share, 2 * tokens / (tokens + 1.0))
+
+    def as_one_block(self, denoiser: Denoiser, x: Tensor, generator: Generator) -> Tensor:
+        """2·Σ_hidden −log μ(x^i | what is not hidden), each token hidden with a chance that is uniform over texts: [B]."""
+        there = x != PAD
+        cut = uniform((len(x),), x.device, generator).clamp_min(0.1) * 2
+        lengths = there.sum(1)
+        if self.process.end is not None:
+            there = there & (torch.arange(x.shape[1], device=x.device) < (cut * lengths)[:, None].ceil())
+        t = stratified(len(x), x.device, generator)
+        hidden = (uniform(x.shape, x.device, generator) < t[:, None]) & there
+        x = torch.where(there, x, 0)
+        self.process.check_tokens(x)
+        x_t = x.masked_fill(hidden, self.process.mask)
+        if not bool(hidden.any()):
+            hidden = there & (torch.arange(x.shape[1], device=x.device) == 0)
+        if isinstance(denoiser, BlockParameterization):
+            present = None if bool(there.all()) else there
+            log_probs = denoiser.visible(x_t, t.to(torch.get_default_dtype()), hidden, present).log_probs.float()
+        else:
+            log_probs = predict(denoiser, self.process, x_t, t, hidden).values
+        scale = lengths / there.sum(1)
+        return sum_rows(-2 * gather(log_probs, x[hidden]), hidden) * scale

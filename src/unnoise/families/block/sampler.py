@@ -1,0 +1,175 @@
+"""Writing block by block: each one by a sampler of masked diffusion, behind the clean blocks before it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from unnoise.denoiser import Denoiser, SamplingDenoiser
+from unnoise.families.block.denoiser import BlockDenoiser, BlockParameterization, BlockPrediction, block_denoiser
+from unnoise.families.block.process import Blocks
+from unnoise.network.base import Cache
+from unnoise.prediction import MeanPrediction, Prediction
+from unnoise.process.state import StateSpace
+from unnoise.rng import Generator, RowGenerator
+from unnoise.sampler.ancestral import Ancestral
+from unnoise.sampler.base import MOST_STEPS, Frame, Sampler
+from unnoise.sampler.first_hitting import FirstHitting
+
+
+@dataclass(frozen=True)
+class BlockSampler(Sampler):
+    """Blocks from left to right; a finished block is read once, clean, and kept in a KV cache (arXiv:2503.09573).
+
+    steps: network calls in all, at most (but for one to read each finished block); by default one for each token.
+    inner: how a block is written; by default first-hitting, or ancestral where there are fewer calls than tokens.
+    cache: whether finished blocks are kept; without, each call reads the text again, to the same result.
+
+    Keeps the model's distribution if the inner sampler does. A text that ends is not written on. What is given after a block
+    cannot influence it; where texts are known as one block too, what is given later is filled in front of by that.
+    """
+
+    requires: ClassVar[str] = "block diffusion (bd3lm)"
+    steps: int | None = None
+    inner: Sampler | None = None
+    cache: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.steps is not None and not 1 <= self.steps <= MOST_STEPS:
+            raise ValueError(f"steps must be a whole number ≥ 1 (and ≤ {MOST_STEPS:,}), found {self.steps!r}")
+        if self.inner is not None and not self.inner.serves(Blocks(1), MeanPrediction):
+            raise ValueError(f"a block is written by a sampler of masked diffusion, found {type(self.inner).__name__}")
+
+    @property
+    def keeps_distribution(self) -> bool:
+        return self.inner is None or self.inner.keeps_distribution
+
+    @property
+    def distribution(self) -> str:
+        return "keeps the model's distribution exactly" if self.inner is None else self.inner.distribution
+
+    def with_nfe(self, nfe: int) -> Self:
+        return replace(self, steps=nfe)
+
+    def tokens_read(self, length: int) -> int:
+        return min(length, 32)
+
+    def serves(self, process: StateSpace, prediction: type[Prediction] = BlockPrediction) -> bool:
+        return isinstance(process, Blocks) and issubclass(prediction, BlockPrediction)
+
+    def of_block(self, tokens: int, calls: int | None) -> Sampler:
+        """The sampler of a block of so many tokens with so many calls."""
+        if self.inner is not None:
+            return self.inner if calls is None else self.inner.with_nfe(calls)
+        return FirstHitting() if calls is None or calls >= tokens else Ancestral(calls)
+
+    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:
+        process = denoiser.process
+        assert isinstance(process, Blocks)
+        size, length = process.block, x.shape[1]
+        number = -(-length // size)
+        written = [bool(free[:, k * size : (k + 1) * size].any()) for k in range(number)]
+        first = written.index(True) if True in written else number
+        given_later = not bool(free[:, (first + 1) * size :].all())
+        if length <= size or (given_later and process.whole_text):
+            yield from self.of_block(length, self.steps).frames(denoiser, x, free, generator)
+            return
+        calls = None if self.steps is None else max(1, self.steps // max(1, sum(written)))
+        text = _Text(denoiser, x, self.cache, size)
+        for k in range(number):
+            here = slice(k * size, min((k + 1) * size, length))
+            if written[k]:
+                sampler = self.of_block(here.stop - here.start, calls)
+                for frame in text.frames(sampler, k, here, free, generator, self.temperature, self.top_p):
+                    yield frame._replace(t=1 - (k + 1 - frame.t) / number)
+            if not given_later:
+                text.stop_at(process.end, here)
+            if not len(text.alive):
+                break
+            if k < number - 1:
+                text.keep(here)
+        if not written[-1] or not len(text.alive):
+            yield Frame(0.0, text.x, text.confidence)
+
+
+class _Text:
+    """Texts that are being written: x, confidence [B, L]; alive: those that have not ended, [n]."""
+
+    def __init__(self, denoiser: SamplingDenoiser, x: Tensor, cache: bool, size: int):
+        self.denoiser, self.x, self.size = denoiser, x, size
+        self.confidence = torch.zeros(x.shape, device=x.device)
+        self.alive = torch.arange(len(x), device=x.device)
+        self.network = block_denoiser(denoiser.denoiser, "BlockSampler")
+        kept = cache and isinstance(self.network, BlockParameterization) and self.network.has_cache
+        self.cache = Cache() if kept else None
+
+    def frames(
+        self,
+        sampler: Sampler,
+        k: int,
+        here: slice,
+        free: Tensor,
+        generator: Generator,
+        temperature: float,
+        top_p: float,
+    ) -> Iterator[Frame]:
+        """The block `here`, number k, as it is written."""
+        outer, alive = self.denoiser, self.alive
+        calls = SamplingDenoiser(
+            outer.process,
+            outer.process,
+            self._of_block(here),
+            here.stop - here.start,
+            temperature=temperature,
+            top_p=top_p,
+            track_confidence=outer.track_confidence,
+            mean_for=type(sampler).__name__,
+        )
+        own = generator.branch(k, alive) if isinstance(generator, RowGenerator) else generator
+        x, confidence = self.x, self.confidence
+        for frame in sampler.frames(calls, x[alive, here], free[alive, here], own):
+            x, confidence = x.clone(), confidence.clone()
+            x[alive, here], confidence[alive, here] = frame.x, frame.confidence
+            self.x, self.confidence = x, confidence
+            yield Frame(frame.t, x, confidence)
+        outer.nfe += calls.nfe
+
+    def _of_block(self, here: slice) -> Denoiser:
+        if self.cache is not None and isinstance(self.network, BlockParameterization):
+            return self.network.within(self.cache)
+        return _reading_all(self.network, self.x[self.alive, : here.start], self.size)
+
+    def stop_at(self, end: int | None, here: slice) -> None:
+        """Texts that have ended in this block are filled with their end, and written no further."""
+        ended = (self.x[self.alive, here] == end).any(1) if end is not None else None
+        if ended is None or not bool(ended.any()):
+            return
+        rows = self.alive[ended]
+        x = self.x.clone()
+        after = (x[rows] == end).cumsum(1) > 0
+        after[:, : here.start] = False
+        x[rows] = torch.where(after, int(end or 0), x[rows])
+        self.x, self.alive = x, self.alive[~ended]
+        if self.cache is not None:
+            self.cache.keep(~ended)
+
+    def keep(self, here: slice) -> None:
+        """Read the finished block into the cache."""
+        if self.cache is not None and isinstance(self.network, BlockParameterization):
+            self.network.read(self.x[self.alive, here], self.cache)
+
+
+def _reading_all(network: BlockDenoiser, before: Tensor, size: int) -> Denoiser:
+    """The denoiser of the block after `before`, [B, n], which it reads anew each time."""
+
+    def denoiser(x_t: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
+        text = torch.cat([before, x_t], 1)
+        here = torch.ones_like(x_t, dtype=torch.bool) if where is None else where
+        needed = torch.cat([torch.zeros_like(before, dtype=torch.bool), here], 1)
+        prediction = network.blocks(text, text, t[:, None].expand(text.shape), needed, size)
+        return prediction if where is not None else MeanPrediction(prediction.values.view(*x_t.shape, -1))
+
+    return denoiser
