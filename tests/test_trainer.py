@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,17 @@ from safetensors.torch import load_file
 
 import unnoise
 from unnoise import CrossEntropy, Model
+from unnoise.cli.main import main
 from unnoise.data import Text8
 from unnoise.data.corpus import Corpus
 from unnoise.method_table import methods
+from unnoise.model.init import started_from
 from unnoise.training.average import WeightAverage
 from unnoise.training.learning_rate import learning_rate_factor
 from unnoise.training.loop import TrainingRun
-from unnoise.training.options import TrainingOptions
+from unnoise.training.options import RunOptions, TrainingOptions
 from unnoise.training.report import NotANumber
+from unnoise.training.stages import stages_of
 from unnoise.training.track import Tracker
 
 TEXT = "the cat sat on the mat and the dog sat on the log while the rat ran round the hat " * 120
@@ -272,3 +276,46 @@ def test_a_method_with_options_resumes_to_the_same_bits(name: str, tmp_path: Pat
     second.run()
     assert (tmp_path / "whole" / "model.safetensors").read_bytes() == (tmp_path / "parts" / "model.safetensors").read_bytes()
     assert unnoise.load(tmp_path / "whole").method.name == name
+
+
+def test_a_model_starts_from_the_weights_of_another() -> None:
+    first = Model.build("ar", "text8", length=16, width=32, depth=2, heads=2)
+    unnoise.train(first, ["the cat sat on the mat and sang"] * 40, steps=30)
+    model = started_from(first, "bd3lm:block=2", length=24)
+    before, now = first.network.state_dict(), model.network.state_dict()
+    assert before.keys() == now.keys() and model.length == 24
+    for name, weight in now.items():
+        if not name.endswith("conv.weight"):
+            assert torch.equal(weight, before[name])
+    conv, causal = now["blocks.0.conv.weight"], before["blocks.0.conv.weight"]
+    assert torch.equal(conv[:5], causal[4:]) and not conv[5:].any()  # taps −4…0 stay where they were, those ahead are new
+    fresh = Model.build("bd3lm:block=2", "text8", length=16, width=32, depth=2, heads=2)
+    texts = ["the cat sat on the mat and sang"] * 40
+    assert unnoise.train(model, texts, steps=6).bits < unnoise.train(fresh, texts, steps=6).bits
+    with pytest.raises(ValueError, match="must have its codec"):
+        started_from(first, "mdlm", unnoise.codec("bytes"))
+
+
+def test_stages_are_runs_before_the_run() -> None:
+    options = RunOptions(method="bd3lm", steps=100, stages="ar=0.4; bd3lm:block=1=0.2", width=64, codec="bytes")
+    (one, first), (two, second), (last, out) = stages_of(options, Path("out"))
+    assert (one.method, one.steps, one.width, one.codec, one.init) == ("ar", 40, 64, "bytes", None)
+    assert (two.method, two.steps, two.width, two.codec, two.init) == ("bd3lm:block=1", 20, None, "auto", str(first))
+    assert (last.method, last.steps, last.init, last.stages, out) == ("bd3lm", 40, str(second), "", Path("out"))
+    assert stages_of(replace(options, stages=""), Path("out")) == [(replace(options, stages=""), Path("out"))]
+    for wrong in ("ar", "ar=1", "ar=0.6;ar=0.5", "=0.5", "ar=x"):
+        with pytest.raises(ValueError, match="stages are methods with shares"):
+            stages_of(replace(options, stages=wrong), Path("out"))
+
+
+def test_a_run_in_stages_from_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("the cat sat on the mat and sang\n" * 60)
+    line = ["train", "bd3lm:block=4", "--data", str(tmp_path / "texts.txt"), "--out", str(tmp_path / "run"), "--size", "nano"]
+    line += ["--length", "32", "--steps", "8", "--stages", "ar=0.5", "--texts", "whole", "--codec", "chars", "--batch", "4"]
+    assert main(line) == 0
+    assert unnoise.load(tmp_path / "run" / "stages" / "1-ar").method.name == "ar"
+    model = unnoise.load(tmp_path / "run")
+    assert model.method.name == "bd3lm:block=4" and model.whole_texts and model.notes["steps"] == 4
+    assert main([*line, "--resume"]) == 0
+    assert main(["train", "--resume", "--out", str(tmp_path / "run"), "--steps", "6"]) == 0
+    assert unnoise.load(tmp_path / "run").notes["steps"] == 6

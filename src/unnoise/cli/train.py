@@ -70,10 +70,20 @@ class TrainCommand(RunCommand):
     def _train(self, device: str) -> "tuple[TrainingRun, Report]":
         from unnoise import distributed
         from unnoise.training.prepare import prepare_run
+        from unnoise.training.stages import stages_of
         from unnoise.training.track import Tracker
 
-        run = prepare_run(self.options(), self.folder, self.resume, device)
         speaks = distributed.rank() == 0 and not self.as_json
+        *earlier, last = stages_of(self.options(), self.folder)
+        for options, folder in earlier:
+            run = prepare_run(options, folder, self.resume, device)
+            if run.progress < 1:
+                if speaks:
+                    print(f"first {options.method}, in {folder}", file=sys.stderr)
+                report = train_with_bar(run, show=speaks)
+                if not report.finished:
+                    return run, report
+        run = prepare_run(*last, self.resume, device)
         if run.done and speaks:
             print(f"going on from step {run.done}" if run.progress < 1 else ENOUGH.format(run.done), file=sys.stderr)
         tracked = self.track is not None and distributed.rank() == 0

@@ -103,7 +103,7 @@ class Convolution(nn.Module):
     @property
     def offsets(self) -> range:
         """The places k that are summed over, seen from a position."""
-        return range(1 - self.taps, 1) if self.causal else range(-(self.taps // 2), self.taps // 2 + 1)
+        return tap_offsets(self.taps, self.causal)
 
     def forward(self, x: Tensor, cache: Cache | None, visibility: Visibility | None) -> Tensor:
         if visibility is not None and visibility.present is not None:
@@ -161,6 +161,19 @@ class Convolution(nn.Module):
         picture = x.transpose(1, 2).unflatten(2, self.grid)
         padding = side // 2, self.channels * (side // 2)
         return F.conv2d(picture, weight, padding=padding, dilation=apart, groups=x.shape[-1]).flatten(2).transpose(1, 2)
+
+
+def tap_offsets(taps: int, causal: bool) -> range:
+    """The places that a convolution of so many taps sums over, seen from a position."""
+    return range(1 - taps, 1) if causal else range(-(taps // 2), taps // 2 + 1)
+
+
+def recentred(weight: Tensor, causal_before: bool, causal: bool) -> Tensor:
+    """The taps [taps, D] of a convolution for one that looks elsewhere: each stays at its place, or is left out; new ones are
+    zero."""
+    before, now = (tap_offsets(len(weight), flag) for flag in (causal_before, causal))
+    rows = [weight[before.index(k)] if k in before else torch.zeros_like(weight[0]) for k in now]
+    return torch.stack(rows)
 
 
 class Attention(nn.Module):

@@ -193,6 +193,11 @@ class RunOptions(TrainingOptions):
     """Tokens of a text."""
     codec: str = "auto"
     """auto, text8, bytes, chars, bpe, bpe-4096, gpt2:FOLDER, a registered one, or a folder with a model or shards, for its."""
+    init: str | None = None
+    """Start from the weights of a trained model, a folder or a bundled name, with its codec and the shape of its network."""
+    stages: str = ""
+    """What is trained first, with its share of the run: ar=0.5 trains the first half as ar, and goes on from its weights;
+    several are divided by ;"""
     texts: TextsCut = "windows"
     """windows (of all the text as one stream) or whole (each line of a file, or record, is a text with an end of its own)."""
     network: str = "transformer"
@@ -202,11 +207,14 @@ class RunOptions(TrainingOptions):
         super().__post_init__()
         if self.steps is None and self.minutes is None:
             object.__setattr__(self, "minutes", MINUTES)
+        if self.init is not None and (self.width or self.depth or self.heads):
+            raise ValueError("a run that starts from a model's weights has that model's width, depth and heads: leave them out")
 
 
 FREE_TO_CHANGE = frozenset(  # on resuming: how long, how often it is measured and saved, how it is computed, and by which path
     # the data are found (that they are the same is checked by themselves)
     {"steps", "minutes", "eval_every", "eval_windows", "save_every", "keep", "compile", "data", "device_batch", "accumulate"}
+    | {"init"}
     | {"checkpoint_activations", "deterministic", "shard", "bad_steps", "profile"}
 )
 

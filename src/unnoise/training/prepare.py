@@ -6,11 +6,14 @@ from pathlib import Path
 
 from unnoise import distributed
 from unnoise.checkpoint.ours import CONFIG, read_config
+from unnoise.data.codec_table import AUTO
 from unnoise.data.corpus import corpus
 from unnoise.data.mixture import check_same_weights
+from unnoise.data.source import Source
 from unnoise.files import check_folder
-from unnoise.method_table import method as method_named
-from unnoise.model.io import without_weights
+from unnoise.method_table import Method, method as method_named
+from unnoise.model.init import started_from
+from unnoise.model.io import load, without_weights
 from unnoise.model.model import Model
 from unnoise.training.checkpoint import has_state, read_options
 from unnoise.training.loop import TrainingRun
@@ -41,6 +44,9 @@ def prepare_run(options: RunOptions, out: Path, resume: bool = False, device: st
         variable = method.process(1).variable_length
         if whole and variable:
             raise ValueError(f"{options.method} reads texts of any length as they are: leave --texts out")
+        if options.init is not None:
+            model = _started(options, method, source, whole)
+            return _run(model.to(device), source, options, out, resume)
         codec = source.codec(options.codec, "sentences" if variable else options.texts)
         model = Model.build(
             method,
@@ -55,7 +61,18 @@ def prepare_run(options: RunOptions, out: Path, resume: bool = False, device: st
             network=options.network,
             whole_texts=whole,
         )
-    run = TrainingRun(model.to(device), source, options, out)
+    return _run(model.to(device), source, options, out, resume)
+
+
+def _started(options: RunOptions, method: Method, source: Source, whole: bool) -> Model:
+    """The model that starts from the weights of another one."""
+    first = load(str(options.init))
+    codec = first.codec if options.codec == AUTO else source.codec(options.codec, options.texts)
+    return started_from(first, method, codec, codec.length or options.length, options.seed, source.label_names, whole)
+
+
+def _run(model: Model, source: Source, options: RunOptions, out: Path, resume: bool) -> TrainingRun:
+    run = TrainingRun(model, source, options, out)
     if resume and run.resume() and run.damaged and distributed.rank() == 0:
         print(f"{run.damaged}: going on from the one before, step {run.done}", file=sys.stderr)
     return run
