@@ -3,6 +3,7 @@ sees what must not be seen."""
 
 import itertools
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 import unnoise
 from toy import Toy
 from unnoise import MeanPrediction, Model, sample
+from unnoise.cli.main import main
 from unnoise.families.autoregressive import LeftToRight
 from unnoise.families.block import BlockCrossEntropy, BlockElbo, Blocks, BlockSampler
 from unnoise.families.block.denoiser import BlockParameterization
@@ -283,3 +285,33 @@ def test_mistakes() -> None:
         model.generate(sampler="ancestral")
     assert BlockSampler().keeps_distribution and not BlockSampler(inner=Confidence()).keeps_distribution
     assert BlockSampler(inner=Ancestral()).of_block(4, 2) == Ancestral(2)
+
+
+# ---- streaming -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["ar", "bd3lm:block=4", "mdlm"])
+def test_a_stream_is_the_text_piece_by_piece(method: str) -> None:
+    model = Model.build(method, "text8", length=24, size="nano")
+    torch.nn.init.normal_(model.network.head.weight, std=0.2)
+    pieces = list(model.stream("the cat", row=1, seed=4, steps=24))
+    assert "".join(pieces) == model.complete("the cat", n=2, seed=4, steps=24)[1]
+    assert len(pieces) == {"ar": 17, "bd3lm:block=4": 5, "mdlm": 1}[method]
+    assert "".join(model.stream(length=8, seed=4)) == model.generate(1, length=8, seed=4)[0]
+
+
+def test_the_command_line_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = Model.build("bd3lm:block=4", unnoise.codec("text8", end=True), length=16, size="nano")
+    model.save(tmp_path)
+    words = ["--model", str(tmp_path), "--num-samples", "1", "--seed", "3"]
+    texts = []
+    for line in (["complete", "--prefix", "the c", *words], ["generate", *words]):
+        assert main(line) == 0
+        whole = capsys.readouterr().out
+        assert main([*line, "--stream"]) == 0
+        assert capsys.readouterr().out == whole
+        texts.append(whole)
+    assert texts[0].startswith("the c") and texts[1].strip()
+    assert main(["generate", *words, "--stream", "--json"]) == 2
+    assert "--stream prints texts while they are written" in capsys.readouterr().err
+    assert main(["complete", "--prefix", "a", "--suffix", "b", *words, "--stream"]) == 2

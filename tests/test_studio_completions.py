@@ -23,7 +23,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """A model of variable length, one of fixed length, and, the newest, one of images."""
     home = tmp_path_factory.mktemp("models")
     unnoise.Model.build("mdlm", Pixels((2, 2), 3), length=4, width=8, depth=1, heads=2).save(home / "images")
-    return [tiny("flexmdm", home), tiny("mdlm", home), home / "images"]
+    return [tiny("flexmdm", home), tiny("bd3lm", home), tiny("mdlm", home), home / "images"]
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +65,17 @@ def test_completions_as_a_stream(client: TestClient) -> None:
     assert [event["choices"][0] for event in found] == whole["choices"]
 
 
+def test_what_block_diffusion_writes_comes_block_by_block(client: TestClient) -> None:
+    body = {"model": "bd3lm", "prompt": "the", "max_tokens": 9, "seed": 5, "stream": True, "echo": True}
+    events = client.post("/v1/completions", json=body).text.strip().split("\n\n")
+    found = [json.loads(event.removeprefix("data: "))["choices"][0] for event in events[:-1]]
+    assert len(found) > 2 and [choice["finish_reason"] for choice in found] == [None] * (len(found) - 1) + ["length"]
+    whole = client.post("/v1/completions", json=body | {"stream": False}).json()["choices"][0]
+    assert "".join(choice["text"] for choice in found) == whole["text"] and whole["text"].startswith("the")
+    stopped = client.post("/v1/completions", json=body | {"stop": whole["text"][-1]}).text
+    assert stopped.count("data: {") == 1  # one that may begin in what was written already
+
+
 def test_a_model_of_variable_length_completes_with_at_most_so_many(client: TestClient) -> None:
     found = client.post("/v1/completions", json={"model": "flexmdm", "prompt": "the", "suffix": "mat", "max_tokens": 5}).json()
     assert len(found["choices"][0]["text"]) <= 5
@@ -72,7 +83,7 @@ def test_a_model_of_variable_length_completes_with_at_most_so_many(client: TestC
 
 def test_the_models_as_openai_lists_them(client: TestClient) -> None:
     found = client.get("/v1/models").json()
-    assert found["object"] == "list" and [model["id"] for model in found["data"]] == ["flexmdm", "mdlm"]
+    assert found["object"] == "list" and [model["id"] for model in found["data"]] == ["flexmdm", "bd3lm", "mdlm"]
     assert client.get("/v1/models/mdlm").json() == found["data"][-1]
     missing = client.get("/v1/models/images")  # it writes no text
     assert missing.status_code == 404 and missing.json()["error"]["code"] == "model_not_found"
@@ -144,7 +155,7 @@ def test_what_asks_for_nothing_is_accepted(client: TestClient) -> None:
 def test_the_client_lists_models(openai_client: Any) -> None:
     import openai
 
-    assert [model.id for model in openai_client.models.list()] == ["flexmdm", "mdlm"]
+    assert [model.id for model in openai_client.models.list()] == ["flexmdm", "bd3lm", "mdlm"]
     assert openai_client.models.retrieve("mdlm").owned_by == "unnoise"
     with pytest.raises(openai.NotFoundError, match="no model 'gpt-4'") as caught:
         openai_client.models.retrieve("gpt-4")

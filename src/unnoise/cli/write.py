@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from unnoise.model.template import Template
 
 
+Stream = Annotated[
+    bool, arg(help="Print while it is written: token by token (ar), block by block (bd3lm), all at once (other methods).")
+]
+
+
 @dataclass
 class WritingCommand:
     """The options of every command that writes."""
@@ -63,6 +68,18 @@ class WritingCommand:
             print(f"filling in with {model.method.name} is a heuristic: not its exact conditional", file=sys.stderr)
         return self._show(model, texts, seed=self.seed, exact=exact and options.keeps_distribution(model.method.sampler))
 
+    def _stream(self, model: "Model", prefix: str, length: int | None) -> int:
+        """Print texts while they are written."""
+        if self.as_json or model.codec.grid:
+            raise ValueError("--stream prints texts while they are written: leave out --json, and models of images")
+        for row in range(self.num_samples):
+            if self.num_samples > 1:
+                print(f"--- {row + 1}")
+            for piece in model.stream(prefix, length, row, **self._options()):
+                print(piece, end="", flush=True)
+            print()
+        return 0
+
     def _show(self, model: "Model", texts: list[str], **more: object) -> int:
         if self.as_json:
             print(json.dumps({"method": model.method.name, "texts": texts, **more}, ensure_ascii=False))
@@ -81,6 +98,7 @@ class GenerateCommand(WritingCommand):
 
     length: Annotated[int | None, arg(help="Tokens of a text (flexmdm: at most); default: the model's length.")] = None
     watch: Annotated[bool, arg(help="Watch the first text emerge from noise.")] = False
+    stream: Stream = False
     replay: Annotated[Path | None, arg(help="Write the chain as an HTML page that plays.")] = None
     out: Annotated[Path | None, arg(help="The sheet that a model of images writes; default: samples.png.")] = None
 
@@ -88,6 +106,8 @@ class GenerateCommand(WritingCommand):
 
     def run(self) -> int:
         """Write, and show the chain if asked."""
+        if self.stream:
+            return self._stream(open_model(self.model, self.device), "", self.length)
         workers = chosen_workers(self.workers, self.num_samples, self.as_json)
         return run_together(workers, self.device, self._write, self._finish)
 
@@ -162,6 +182,7 @@ class CompleteCommand(WritingCommand):
     suffix: str = ""
     length: Annotated[int | None, arg(help="Tokens of the whole text; default: the model's length.")] = None
     blanks: Annotated[int | None, arg(help="Tokens to write between the two, instead of --length.")] = None
+    stream: Stream = False
 
     def run(self) -> int:
         """Complete and print."""
@@ -171,6 +192,10 @@ class CompleteCommand(WritingCommand):
             if length is not None or self.blanks < 1:
                 raise ValueError("give either --length or --blanks, which must be ≥ 1")
             length = len(model.codec.encode(self.prefix)) + self.blanks + len(model.codec.encode(self.suffix))
+        if self.stream:
+            if self.suffix:
+                raise ValueError("--stream writes from left to right: leave out --suffix")
+            return self._stream(model, self.prefix, length)
         template = model.completion(self.prefix, self.suffix, length)
         texts = model.complete(self.prefix, self.suffix, length, self.num_samples, **self._options())
         return self._filled(model, template, texts)

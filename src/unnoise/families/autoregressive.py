@@ -88,8 +88,8 @@ def next_token_denoiser(denoiser: object, who: str) -> NextToken:
 class LeftToRight(Sampler):
     """x^i ~ p(x^i | x^{<i}), one token after another, each evaluated once thanks to the KV cache.
 
-    Keeps the model's distribution. Given positions are read as they stand; what comes after a position cannot influence it, so
-    a given suffix is a heuristic.
+    Keeps the model's distribution; a text that has ended is not written on. Given positions are read as they stand; what comes
+    after a position cannot influence it, so a given suffix is a heuristic.
     """
 
     requires: ClassVar[str] = "an autoregressive model"
@@ -112,6 +112,8 @@ class LeftToRight(Sampler):
         confidence = torch.zeros(x.shape, device=x.device)
         somewhere_free = free.any(0).tolist()
         u = uniform(x.shape, x.device, generator)
+        end = denoiser.state_space.end
+        ended = torch.zeros(len(x), dtype=torch.bool, device=x.device)
         for i in range(length):
             if not somewhere_free[i]:  # read a given stretch in one go, when it ends
                 unread = torch.cat([unread, x[:, i : i + 1]], 1)
@@ -126,6 +128,12 @@ class LeftToRight(Sampler):
                 chance = gather(log_probs[:, -1], token).exp().float()
                 confidence = confidence.index_copy(1, place, chance[:, None])
             unread = token[:, None]
-            yield Frame(1 - (i + 1) / length, x, confidence)
+            ended |= x[:, i] == end
+            if all(somewhere_free[i:]):
+                x = torch.where(ended[:, None] & ((((x == end) & free).cumsum(1) > 0) & free), torch.as_tensor(end or 0), x)
+                if bool(ended.all()) and i < length - 1:
+                    yield Frame(0.0, x, confidence, settled=length)
+                    return
+            yield Frame(1 - (i + 1) / length, x, confidence, settled=i + 1)
         if not somewhere_free[-1]:
-            yield Frame(0.0, x, confidence)
+            yield Frame(0.0, x, confidence, settled=length)

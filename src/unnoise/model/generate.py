@@ -27,7 +27,8 @@ MOST_SAMPLES = 1_000_000  # that are kept in memory
 
 class Step(NamedTuple):
     """One moment of a chain: the time, the text with masks shown as ·, and for each token of it a confidence, how it is
-    shown, whether it is new, its number, and which entry of the template it belongs to."""
+    shown, whether it is new, its number, and which entry of the template it belongs to; and how many tokens at the beginning
+    will not change any more."""
 
     t: float
     text: str
@@ -36,6 +37,7 @@ class Step(NamedTuple):
     fresh: list[bool]
     ids: list[int]
     places: list[int]
+    settled: int = 0
 
 
 OnStep = Callable[[Step], None]
@@ -112,14 +114,16 @@ def write(
 ) -> list[str]:
     """n texts, with the raw text that was given put back in its place."""
 
-    def texts(last: Frame) -> list[str]:
-        found = []
-        for row, places in zip(last.x.tolist(), template_places(last).tolist(), strict=True):
-            filled = [model.codec.decode([row[i] for i in positions]) for positions in template.filled(places)]
-            found.append(template.woven(filled))
-        return found
+    return finished(model, template, n, length, options, lambda last: woven(model, template, last), on_step)
 
-    return finished(model, template, n, length, options, texts, on_step)
+
+def woven(model: "Model", template: Template, last: Frame) -> list[str]:
+    """The texts of a frame, with the raw text that was given put back in its place."""
+    found = []
+    for row, places in zip(last.x.tolist(), template_places(last).tolist(), strict=True):
+        filled = [model.codec.decode([row[i] for i in positions]) for positions in template.filled(places)]
+        found.append(template.woven(filled))
+    return found
 
 
 def paint(
@@ -143,7 +147,29 @@ def shown_step(model: "Model", frame: Frame, before: Frame | None) -> Step:
         values[0][real].tolist() for values in (frame.x, frame.confidence, fresh, template_places(frame).to(real.device))
     )
     tokens = model.codec.show_states(ids)
-    return Step(frame.t, "".join(tokens), confidences, tokens, new, ids, places)
+    settled = frame.settled if frame.t else len(ids)
+    return Step(frame.t, "".join(tokens), confidences, tokens, new, ids, places, settled)
+
+
+def stream(model: "Model", template: Template, row: int, length: int | None, options: SamplingOptions) -> Iterator[str]:
+    """A text piece by piece, as soon as a piece will not change any more; all at once where nothing is settled before the end.
+
+    The pieces make up what `write` returns for the same row.
+    """
+    sent = ""
+    for frame in frames(model, template, range(row, row + 1), length, options, False):
+        settled = frame.settled if frame.t else frame.x.shape[1]
+        if not frame.t:
+            text = woven(model, template, frame)[0]
+        elif all(position < settled for span in template.spans for position in span[:1]):
+            tokens = frame.x[0, :settled].tolist()
+            text = template.woven([model.codec.decode([tokens[i] for i in span if i < settled]) for span in template.spans[:1]])
+            text = text[: len(text) - len("".join(template.pieces[1:]))].rstrip("�")
+        else:
+            continue
+        if text.startswith(sent) and len(text) > len(sent):
+            yield text[len(sent) :]
+            sent = text
 
 
 def template_places(frame: Frame) -> Tensor:

@@ -28,6 +28,8 @@ class Frame(NamedTuple):
 
     Where texts grow, states are padded with −1, and two more things are said: place [B, L], which entry of `given` each
     position belongs to (elsewhere that is its own number), and fresh [B, L] bool, what this step has put in or changed.
+
+    settled: how many positions at the beginning will not change any more, where a sampler writes from left to right.
     """
 
     t: float
@@ -35,6 +37,7 @@ class Frame(NamedTuple):
     confidence: Tensor
     place: Tensor | None = None
     fresh: Tensor | None = None
+    settled: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,6 +35,7 @@ class CompletionRequest:
     best_of: int
     stops: list[str]
     echo: bool
+    stream: bool
     options: SamplingKeywords
 
     def tokens(self, prompt: str) -> int:
@@ -103,7 +104,8 @@ def requested_completion(models: Models, fields: RequestFields) -> CompletionReq
     fields.text("user", "")
     fields.done()
     name = fields.text("model", default)
-    return CompletionRequest(name, model, prompts, rooms, suffix, n, best_of, stops, echo, options)
+    stream = bool(fields.body.get("stream"))
+    return CompletionRequest(name, model, prompts, rooms, suffix, n, best_of, stops, echo, stream, options)
 
 
 def _prompts(fields: RequestFields) -> list[str]:
@@ -146,17 +148,22 @@ def complete(models: Models, fields: RequestFields) -> Steps:
     for at, (prompt, room) in enumerate(zip(request.prompts, request.rooms, strict=True)):
         drawn: list[Completion] = []
         for row in range(request.best_of):
-            run = _run(request, prompt, room, row)
+            run, index, sent = _run(request, prompt, room, row), at * request.n + row, ""
             for _ in run:
-                yield None
+                settled = _settled(request, prompt, run) if request.stream else ""
+                if settled.startswith(sent) and len(settled) > len(sent):
+                    yield _choice_message(request.name, index, settled[len(sent) :], None)
+                    sent = settled
+                else:
+                    yield None
             drawn.append(_completion(request, prompt, room, run))
             written += drawn[-1].tokens
             if request.best_of == request.n:
-                yield _choice_message(request.name, at * request.n + row, drawn[-1])
+                yield _choice_message(request.name, index, drawn[-1].text[len(sent) :], drawn[-1].finish_reason)
         if request.best_of > request.n:
             drawn.sort(key=lambda one: -one.confidence)
             for i, chosen in enumerate(drawn[: request.n]):
-                yield _choice_message(request.name, at * request.n + i, chosen)
+                yield _choice_message(request.name, at * request.n + i, chosen.text, chosen.finish_reason)
     usage = {"prompt_tokens": given, "completion_tokens": written, "total_tokens": given + written}
     yield {"model": request.name, "usage": usage}
 
@@ -165,6 +172,16 @@ def _run(request: CompletionRequest, prompt: str, room: int, row: int) -> ChainR
     blanks = GAP if request.model.process.variable_length else MASK * room
     length = request.tokens(prompt) + room
     return ChainRun(request.model, f"{prompt}{blanks}{request.suffix}", length, request.options, row)
+
+
+def _settled(request: CompletionRequest, prompt: str, run: ChainRun) -> str:
+    """The beginning of the text that will not change any more; with stops none, since one may begin in it."""
+    assert run.last is not None
+    first = request.tokens(prompt)
+    if request.stops or request.suffix or run.last.settled <= first or not run.last.t:
+        return ""
+    text = request.model.codec.decode(run.last.ids[first : run.last.settled]).rstrip("�")
+    return prompt + text if request.echo else text
 
 
 def _completion(request: CompletionRequest, prompt: str, room: int, run: ChainRun) -> Completion:
@@ -179,8 +196,8 @@ def _completion(request: CompletionRequest, prompt: str, room: int, run: ChainRu
 # ---- what is sent back ---------------------------------------------------------------------------------------------------
 
 
-def _choice_message(model: str, index: int, drawn: Completion) -> Message:
-    choice = {"index": index, "text": drawn.text, "finish_reason": drawn.finish_reason, "logprobs": None}
+def _choice_message(model: str, index: int, text: str, finish_reason: str | None) -> Message:
+    choice = {"index": index, "text": text, "finish_reason": finish_reason, "logprobs": None}
     return {"model": model, "choice": choice}
 
 
@@ -196,7 +213,8 @@ def completion_body(messages: Sequence[Message]) -> dict[str, Any]:
 
 
 async def completion_events(messages: AsyncIterator[Message], with_usage: bool) -> AsyncIterator[str]:
-    """Server-sent events: a diffusion model has no first word before its last, so each choice comes as a whole."""
+    """Server-sent events: what ar and bd3lm write comes piece by piece; other diffusion models have no first word before their
+    last, so there each choice comes as a whole."""
     head = completion_head()
     async for message in messages:
         if "error" in message:

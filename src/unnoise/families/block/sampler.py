@@ -77,14 +77,16 @@ class BlockSampler(Sampler):
         if length <= size or (given_later and process.whole_text):
             yield from self.of_block(length, self.steps).frames(denoiser, x, free, generator)
             return
-        calls = None if self.steps is None else max(1, self.steps // max(1, sum(written)))
+        enough = self.steps is None or self.steps >= int(free.sum(1).max())
+        calls = None if enough else max(1, self.steps // sum(written))
         text = _Text(denoiser, x, self.cache, size)
         for k in range(number):
             here = slice(k * size, min((k + 1) * size, length))
             if written[k]:
                 sampler = self.of_block(here.stop - here.start, calls)
                 for frame in text.frames(sampler, k, here, free, generator, self.temperature, self.top_p):
-                    yield frame._replace(t=1 - (k + 1 - frame.t) / number)
+                    settled = here.start if frame.t else here.stop
+                    yield frame._replace(t=1 - (k + 1 - frame.t) / number, settled=settled)
             if not given_later:
                 text.stop_at(process.end, here)
             if not len(text.alive):
@@ -92,7 +94,7 @@ class BlockSampler(Sampler):
             if k < number - 1:
                 text.keep(here)
         if not written[-1] or not len(text.alive):
-            yield Frame(0.0, text.x, text.confidence)
+            yield Frame(0.0, text.x, text.confidence, settled=length)
 
 
 class _Text:
