@@ -222,6 +222,6 @@ def test_the_client_sends_the_token_as_its_key(folders: list[Path]) -> None:
     openai = pytest.importorskip("openai")
     with listening(make_app(folders[1:2], token="the-token")) as address:
         keys = [openai.OpenAI(base_url=f"http://{address}/v1", api_key=key, max_retries=0) for key in ("the-token", "x")]
-        assert [model.id for model in keys[0].models.list()] == ["mdlm"]
+        assert [model.id for model in keys[0].models.list()] == ["bd3lm"]
         with pytest.raises(openai.AuthenticationError, match="needs its token"):
             keys[1].models.list()

@@ -19,6 +19,12 @@ from unnoise.families.autoregressive import (
     NextTokenPrediction as NextTokenPrediction,
 )
 from unnoise.families.bayesian_flow import BayesianFlow as BayesianFlow, FlowElbo as FlowElbo, FlowSampler as FlowSampler
+from unnoise.families.block import (
+    BlockCrossEntropy as BlockCrossEntropy,
+    BlockElbo as BlockElbo,
+    Blocks as Blocks,
+    BlockSampler as BlockSampler,
+)
 from unnoise.families.gaussian import Gaussian as Gaussian, GaussianElbo as GaussianElbo, GaussianSampler as GaussianSampler
 from unnoise.families.insertion import (
     Insertion as Insertion,
@@ -28,6 +34,7 @@ from unnoise.families.insertion import (
 )
 from unnoise.method_table import Method as Method, method as method, methods as methods
 from unnoise.model.generate import Step as Step
+from unnoise.model.init import started_from as started_from
 from unnoise.model.io import load as load
 from unnoise.model.likelihood import BitsPerChar as BitsPerChar, Score as Score
 from unnoise.model.model import Model as Model
