@@ -228,6 +228,7 @@ def test_padding_costs_nothing_and_the_end_fills_its_block() -> None:
     error = float(other.std() / 400**0.5)
     assert abs(float(one.mean() - other.mean())) < 6 * error  # the same text, drawn in other tensors
     assert abs(float(short.mean() - other.mean())) < 6 * error
+    assert model.score("abcdefg").characters == 7  # a text that does not end has a shorter last block
     with pytest.raises(ValueError, match="must end with the codec's end token"):
         model.bound(model.denoiser, torch.tensor([[1, 2, 3, 4, 5, -1, -1, -1]]))
 

@@ -196,6 +196,11 @@ class Attention(nn.Module):
         if self.causal and 1 < length < k.shape[2]:  # several tokens after a cached past: each sees that, and what is before it
             sees = torch.ones(length, k.shape[2], dtype=torch.bool, device=x.device).tril(k.shape[2] - length)
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=sees)
+        elif visibility is not None and visibility.block is not None and visibility.attention_mask is not None:
+            half, sees = length // 2, visibility.attention_mask  # clean entries see no noised ones: a quarter is left out
+            noised = F.scaled_dot_product_attention(q[:, :, :half], k, v, attn_mask=sees[..., :half, :])
+            clean = (part[:, :, half:] for part in (q, k, v))
+            y = torch.cat([noised, F.scaled_dot_product_attention(*clean, attn_mask=sees[..., half:, half:])], 2)
         elif visibility is not None:
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=visibility.attention_mask)
         else:

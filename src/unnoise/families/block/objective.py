@@ -44,22 +44,23 @@ class BlockElbo(Objective):
         return self.at(denoiser, x, hidden, share, weight)
 
     def filled(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The texts with their last blocks filled, and which positions are theirs: [B, L] → [B, L'] long and bool."""
-        there = x != PAD
-        end = self.process.end
-        if end is None or (x.shape[1] % self.block == 0 and bool(there.all())):
-            self.process.check_tokens(x)
-            return x, there
-        x = pad(x, (0, -x.shape[1] % self.block), value=PAD)
+        """The texts with their last blocks filled, and which positions are theirs: [B, L] → [B, L'] long and bool.
+
+        Texts that do not end are left as they are; their last block may have fewer tokens.
+        """
+        end = PAD if self.process.end is None else self.process.end  # no text ends with padding
         lengths = (x != PAD).sum(1, keepdim=True)
-        ends = x.gather(1, lengths - 1) == end
-        if not bool((ends | (lengths == x.shape[1])).all()) and bool((x == PAD).any()):
+        ends = x.gather(1, (lengths - 1).clamp_min(0)) == end
+        if not bool((ends | (lengths == x.shape[1])).all()):
             raise ValueError("texts of unequal length must end with the codec's end token")
-        whole = -(-lengths // self.block) * self.block
-        there = torch.arange(x.shape[1], device=x.device) < torch.where(ends, whole, lengths)
+        if not bool(ends.all()):
+            self.process.check_tokens(x)
+            return x, torch.ones_like(x, dtype=torch.bool)
+        x = pad(x, (0, -x.shape[1] % self.block), value=PAD)
         x = torch.where(x == PAD, end, x)
         self.process.check_tokens(x)
-        return x, there
+        filled = -(-lengths // self.block) * self.block
+        return x, torch.arange(x.shape[1], device=x.device) < filled
 
     def hide(self, there: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
         """Which positions are hidden, and how large a share of each one's block that is: there [B, L] → [B, L] bool, float64.
