@@ -57,6 +57,8 @@ from unnoise.prediction import (
     TokenPrediction as TokenPrediction,
 )
 from unnoise.process import (
+    HybridNoise as HybridNoise,
+    HybridSchedule as HybridSchedule,
     Markov as Markov,
     Masked as Masked,
     MaskedMarkov as MaskedMarkov,
