@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("double")
 
 
 @torch.no_grad()
-def integral(toy: Toy, process: HybridNoise, elbo: Elbo, denoiser, nodes: int = 24) -> float:
+def integral(toy: Toy, process: HybridNoise, elbo: Elbo, denoiser, nodes: int = 16) -> float:
     """E_{p_data} of the bound: by quadrature after t = sin⁶(πv/2), and enumeration."""
     v, weight = quadrature(nodes, power=1.0)
     t, slope = SineTimes(6).warp(v, 0.0)
@@ -41,8 +41,7 @@ def integral(toy: Toy, process: HybridNoise, elbo: Elbo, denoiser, nodes: int = 
     return total + float((toy.p * process.noise_kl(toy.x).sum(-1)).sum())
 
 
-@pytest.mark.parametrize("toy", TOYS)
-@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize(("toy", "share"), [*(("K=3 L=2", share) for share in SHARES), ("K=4 L=3", 0.4)])
 @pytest.mark.parametrize(("kind", "reverse"), [("leave-one-out", "plug-in"), ("mean", "marginal"), ("score", "marginal")])
 def test_the_bound_of_the_exact_prediction_is_the_entropy(toy: str, share: float, kind: str, reverse) -> None:
     process = HybridNoise(TOYS[toy].vocab, share, reverse)

@@ -14,7 +14,7 @@ OFFSETS = (0.0, 1.5, 1.75, 2.25, 6.25)  # of the rows of a US keyboard, in keys
 SHIFT = 0.9  # how far a symbol with Shift is from the one without
 NEIGHBOURS = 4
 MOST_SYMBOLS = 128
-CELLS = 32  # of the schedule's table
+CELLS = 16  # of the schedule's table
 
 
 def symbol_points(symbols: list[str]) -> Tensor:
