@@ -1,5 +1,6 @@
-"""The forward process to look at: one coherent path, drawn from q, and the way back from its middle, drawn from p(x_0 | x_t)."""
+"""The forward process to look at: one coherent path, drawn from q, and the way back from its middle, from p(x_0 | x_t)."""
 
+import itertools
 import json
 import shlex
 from pathlib import Path
@@ -59,7 +60,7 @@ def test_later_noise_contains_earlier_noise_and_the_seed_decides() -> None:
     path = NoisePath(noise_named("absorbing", TEXT8), TEXT8, tokens, times, seed=5)
     texts = path.texts()
     masks = [{i for i, kind in enumerate(one.kinds) if kind == "mask"} for one in texts]
-    assert all(a <= b for a, b in zip(masks, masks[1:], strict=False)) and not masks[0] and len(masks[-1]) == len(tokens)
+    assert all(a <= b for a, b in itertools.pairwise(masks)) and not masks[0] and len(masks[-1]) == len(tokens)
     assert "".join(texts[0].tokens) == FOX * 3 and [one.changed for one in texts] == [len(one) for one in masks]
     again = NoisePath(noise_named("absorbing", TEXT8), TEXT8, tokens, times, seed=5).texts()
     other = NoisePath(noise_named("absorbing", TEXT8), TEXT8, tokens, times, seed=6).texts()

@@ -242,7 +242,9 @@ def test_noise_in_a_browser(page: Any) -> None:
     assert page.locator("#noised .other").count() > 10 and page.is_hidden("#returned")
     assert "Only along its own noise" in page.inner_text("#no-way-back") and page.is_disabled("#form-back .run")
     choose_model(page, "ar")
-    assert page.locator("#form-noise option").all_inner_texts()[0] == "uniform" and page.is_hidden("#form-back")
+    page.wait_for_selector("#form-back:not([hidden])")
+    assert page.locator("#form-noise option").all_inner_texts()[0] == "uniform"
+    assert "ar has no noise of this kind" in page.inner_text("#no-way-back")
 
 
 def test_samplers_side_by_side_in_a_browser(page: Any) -> None:

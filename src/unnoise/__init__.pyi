@@ -84,6 +84,7 @@ from unnoise.sampler import (
     sample_frames as sample_frames,
 )
 from unnoise.sampler.psi import Psi as Psi
+from unnoise.sampler.way_back import sample_frames_from as sample_frames_from
 from unnoise.schedule import (
     Cosine as Cosine,
     CosineTable as CosineTable,

@@ -85,7 +85,7 @@ class NoiseCommand:
         model = open_model(self.model, self.device)
         path = model_path(model, text_of(self.text), self.times, self.seed)
         options = SamplingOptions(steps=self.steps, seed=self.seed)
-        back = moments(list(way_back(model, path, options)), [t for t in reversed(self.times[:-1])])
+        back = moments(list(way_back(model, path, options)), self.times[-2::-1])
         return model.method.name, path, f"and back, by {self.model}", back
 
 

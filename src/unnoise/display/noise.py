@@ -68,7 +68,14 @@ def plot_path(path: Path, title: str, forward: Sequence[NoisedText], back: Seque
                     shown = visible(token, kind == "kept")[:3]
                     size = 7 if len(shown) < 2 else 4
                     axes.text(
-                        place + 0.5, top + 0.54, shown, fontsize=size, family="monospace", color=INKS[kind], ha="center", va="center"
+                        place + 0.5,
+                        top + 0.54,
+                        shown,
+                        fontsize=size,
+                        family="monospace",
+                        color=INKS[kind],
+                        ha="center",
+                        va="center",
                     )
             if back:
                 axes.text(-7, block * height + len(forward) + 0.5, "and back", fontsize=7, style="italic", va="center")

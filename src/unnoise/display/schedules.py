@@ -73,9 +73,7 @@ def all_revealed(names: Sequence[str], steps: int, length: int) -> list[Revealed
         if value < 1:
             raise ValueError(f"--{name} must be ≥ 1, found {value}")
     alphas = {name: schedule_named(name) for name in names}
-    return [
-        Revealed(name, grid, revealed(alpha, grid, steps, length)) for grid in GRIDS for name, alpha in alphas.items()
-    ]
+    return [Revealed(name, grid, revealed(alpha, grid, steps, length)) for grid in GRIDS for name, alpha in alphas.items()]
 
 
 def plot_schedules(names: Sequence[str], path: Path, steps: int, length: int) -> list[Revealed]:

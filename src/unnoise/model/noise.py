@@ -93,8 +93,9 @@ class NoisePath:
     @torch.no_grad()
     def _noised(self) -> list[Tensor]:
         generator = RowGenerator(self.seed, torch.zeros(1, dtype=torch.long, device=self.x.device))
-        embedded = isinstance(self.process, Gaussian)
-        state, shape = (self.process.table()[self.x], (1,)) if embedded else (self.x, tuple(self.x.shape))
+        state, shape = self.x, tuple(self.x.shape)
+        if isinstance(self.process, Gaussian):  # whose times are those of texts, not of positions
+            state, shape = self.process.table()[self.x], (1,)
         found: list[Tensor] = []
         s: Tensor | None = None
         for time in self.times:

@@ -1,13 +1,13 @@
 """Hybrid noise: masks and uniform tokens at once, in a mixture that changes with t (GIDD, arXiv:2503.04482).
 
 q(x_t | x_0) = Cat(α x_0 + b), with α = (1−t)/C and b = (t·m + c·u)/C, m the mask, u uniform over the K real tokens,
-c = B√(t(1−t)), C = 1 + c, B = 2p_u/(1−p_u): at t = ½ a token is uniform noise with probability p_u, and else the mask or itself,
-both as likely. From s to t the noise
+c = B√(t(1−t)), C = 1 + c, B = 2p_u/(1−p_u): at t = ½ a token is uniform noise with probability p_u, and else the mask or
+itself, both as likely. From s to t the noise
 
     f = b_t − α_{t|s} b_s,   f_mask = (t−s)/(C_t(1−s)),   f_token = B(t−s)√(1−t) / (K C_t √(1−s) (√(t(1−s)) + √(s(1−t))))
 
-is added: q(x_t | x_s) = Cat(α_{t|s} x_s + f). A jump from any state goes to a token at the rate B/(2KC√(t(1−t))) and to the mask
-at 1/(C(1−t)): a mask is no end, and every position has a loss. At t = 1 all is masks.
+is added: q(x_t | x_s) = Cat(α_{t|s} x_s + f). A jump from any state goes to a token at the rate B/(2KC√(t(1−t))) and to the
+mask at 1/(C(1−t)): a mask is no end, and every position has a loss. At t = 1 all is masks.
 """
 
 import math
@@ -64,11 +64,10 @@ class HybridNoise(Process):
     `reverse` says how a mean is read (see Process); the paper plugs it in. p_uniform = 0 is Masked with the linear schedule.
     """
 
-    schedule: HybridSchedule
-
     def __init__(self, vocab: int, p_uniform: float = 0.2, reverse: Reverse = "plug-in"):
-        super().__init__(vocab, vocab + 1, HybridSchedule(p_uniform), reverse)
-        self.mask = vocab
+        schedule = HybridSchedule(p_uniform)
+        super().__init__(vocab, vocab + 1, schedule, reverse)
+        self.mask, self.weight, self.uniform_part = vocab, schedule.weight, schedule.uniform_part
 
     def _spread(self, token: Tensor, mask: Tensor) -> Tensor:
         """The same number for every real token, another for the mask: [*P], [*P] → [*P, S]."""
@@ -76,18 +75,18 @@ class HybridNoise(Process):
 
     def _kept_and_added(self, s: Tensor | None, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """α_{t|s}, and what of f goes to each token and to the mask: [*P] each."""
-        c = self.schedule.uniform_part(t)
+        c = self.uniform_part(t)
         if s is None:
             return self.schedule.alpha(t), c / (1 + c) / self.vocab, t / (1 + c)
         kept = self.schedule.alpha(t) / self.schedule.alpha(s)
         roots = (1 - s).sqrt() * ((t * (1 - s)).sqrt() + (s * (1 - t)).sqrt())
-        token = self.schedule.weight * (t - s) * (1 - t).sqrt() / roots.clamp_min(1e-30)
+        token = self.weight * (t - s) * (1 - t).sqrt() / roots.clamp_min(1e-30)
         return kept, token / (1 + c) / self.vocab, (t - s) / (1 - s) / (1 + c)
 
     def _into(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """The rates of a jump to each token and to the mask, from wherever: [*P] each."""
-        c = self.schedule.uniform_part(t)
-        token = self.schedule.weight / (2 * (t * (1 - t)).sqrt()) if self.schedule.weight else torch.zeros_like(t)
+        c = self.uniform_part(t)
+        token = self.weight / (2 * (t * (1 - t)).sqrt()) if self.weight else torch.zeros_like(t)
         return token / (1 + c) / self.vocab, 1 / (1 - t) / (1 + c)
 
     # ---- matrices ---------------------------------------------------------------------------------------------------
