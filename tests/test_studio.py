@@ -4,6 +4,7 @@ What the other tests of the studio share is at the top: small models, and a stud
 """
 
 import asyncio
+import itertools
 import json
 import socket
 import threading
@@ -24,6 +25,7 @@ import uvicorn
 from starlette.testclient import TestClient
 
 import unnoise
+from unnoise.model.noise import model_path, way_back
 from unnoise.model.template import GAP, MASK
 from unnoise.spelling import Words
 from unnoise.studio import make_app
@@ -196,6 +198,24 @@ def test_the_schedule(client: TestClient) -> None:
     assert client.post("/api/schedule", json={"model": "ar"}).json()["curves"] == {}
 
 
+def test_noise_and_the_way_back(client: TestClient, folders: list[Path]) -> None:
+    body = {"text": "the cat sat on the mat", "seed": 3}
+    model = unnoise.load(folders[-1])
+    found = client.post("/api/noise", json=body).json()
+    assert [state["t"] for state in found["states"]] == [i / 40 for i in range(41)]
+    assert "".join(found["shown"][str(token)] for token in found["states"][0]["ids"]) == body["text"]
+    masks = [{i for i, token in enumerate(state["ids"]) if token == 27} for state in found["states"]]
+    assert all(early <= late for early, late in itertools.pairwise(masks)) and len(masks[40]) > 20
+    steps = lines(client, "back", **body, moment=20, steps=8)
+    path = model_path(model, body["text"], [i / 40 for i in range(41)], 3)
+    wanted = list(way_back(model, path, unnoise.SamplingOptions(steps=8, seed=3), 20))
+    assert [step["ids"] for step in steps] == [one.ids for one in wanted] and steps[-1]["t"] == 0
+    other = client.post("/api/noise", json=body | {"noise": "nearest-neighbour", "model": "ar"}).json()["states"]
+    assert other[0]["ids"] == found["states"][0]["ids"] and max(other[40]["ids"]) < 27
+    about = {name: client.get(f"/api/models/{name}").json() for name in ("mdlm", "udlm", "ar", "flexmdm")}
+    assert [about[name]["comes_back"] for name in about] == [True, True, False, False]
+
+
 def test_samplers_side_by_side(client: TestClient) -> None:
     names = ["ancestral", "first-hitting", "confidence"]
     found = {one["sampler"]: one for one in lines(client, "compare", samplers=names, steps=4, seed=1) if "text" in one}
@@ -251,6 +271,13 @@ def test_a_chain_as_a_page(client: TestClient) -> None:
         ("candidates", {"ids": [0] * 25, "place": 0}, 400, "at most 24 entries"),
         ("candidates", {"ids": [], "place": 3}, 400, "no position 3"),
         ("candidates", {"ids": [1], "place": 0, "model": "ar"}, 400, "no noised tokens"),
+        ("noise", {}, 400, "'text' is missing"),
+        ("noise", {"text": ""}, 400, "There is no text to noise"),
+        ("noise", {"text": "a", "noise": "salt"}, 400, "must be one of , uniform, absorbing"),
+        ("noise", {"text": "a" * 25, "noise": "uniform"}, 400, "24 tokens"),
+        ("noise", {"text": "a", "model": "ar"}, 400, "Ar has no noise"),
+        ("back", {"text": "a", "moment": 0}, 400, "from 1 to 40"),
+        ("back", {"text": "a", "moment": 1, "model": "flexmdm"}, 400, "Flexmdm has no noise"),
         ("schedule", {"steps": None, "model": 3}, 400, "must be a text"),
         ("../v1/completions", {"prompt": f"a{MASK}"}, 400, "suffix"),
         ("../v1/completions", {"prompt": "a" * 24}, 400, "no room"),

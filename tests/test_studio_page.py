@@ -222,6 +222,31 @@ def test_the_schedule_in_a_browser(page: Any) -> None:
     page.get_by_text("no noise schedule").wait_for()
 
 
+def test_noise_in_a_browser(page: Any) -> None:
+    page.click("nav a[href='#noise']")
+    page.fill("#clean", "the cat sat on the mat")  # the example is longer than this model's texts
+    run(page, "noise")
+    slider = "#form-back [name=moment]"
+    page.fill(slider, "0")
+    assert page.inner_text("#noised") == "the cat sat on the mat" and page.is_disabled("#form-back .run")
+    page.fill(slider, "24")
+    assert "t = 0.60" in page.inner_text("#how-noisy") and 0 < page.locator("#noised .mask").count() < 22
+    run(page, "back")
+    assert not page.locator("#returned .mask").count() and "to t = 0.00" in page.inner_text("#form-back .status")
+    before = page.inner_text("#returned")
+    reload(page)
+    assert page.inner_text("#returned") == before
+    page.select_option("#form-noise [name=noise]", "uniform")
+    run(page, "noise")
+    page.fill(slider, "40")
+    assert page.locator("#noised .other").count() > 10 and page.is_hidden("#returned")
+    assert "Only along its own noise" in page.inner_text("#no-way-back") and page.is_disabled("#form-back .run")
+    choose_model(page, "ar")
+    page.wait_for_selector("#form-back:not([hidden])")
+    assert page.locator("#form-noise option").all_inner_texts()[0] == "uniform"
+    assert "ar has no noise of this kind" in page.inner_text("#no-way-back")
+
+
 def test_samplers_side_by_side_in_a_browser(page: Any) -> None:
     page.click("nav a[href='#samplers']")
     page.fill("#form-samplers [name=steps]", "8")

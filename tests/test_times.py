@@ -7,7 +7,7 @@ import torch
 
 from toy import Perturbed, Toy
 from unnoise import Elbo, Linear, Masked, Uniform
-from unnoise.objective.times import LogUniformTimes, LossAwareTimes, PowerTimes, TimeSampler
+from unnoise.objective.times import LogUniformTimes, LossAwareTimes, PowerTimes, SineTimes, TimeSampler
 
 TOY = Toy(3, 2, seed=0)
 pytestmark = pytest.mark.usefixtures("double")
@@ -21,7 +21,9 @@ def learned(bins: int = 20) -> LossAwareTimes:
     return times
 
 
-@pytest.mark.parametrize("times", [PowerTimes(1.0), PowerTimes(2.0), LogUniformTimes(), LossAwareTimes(7), learned()])
+@pytest.mark.parametrize(
+    "times", [PowerTimes(1.0), PowerTimes(2.0), LogUniformTimes(), LossAwareTimes(7), learned(), SineTimes(2), SineTimes()]
+)
 @pytest.mark.parametrize("start", [0.05, 0.3])
 def test_the_weights_make_an_integral_over_t(times: TimeSampler, start: float) -> None:
     v = (torch.arange(200_000) + 0.5) / 200_000

@@ -64,6 +64,8 @@ from unnoise.prediction import (
     TokenPrediction as TokenPrediction,
 )
 from unnoise.process import (
+    HybridNoise as HybridNoise,
+    HybridSchedule as HybridSchedule,
     Markov as Markov,
     Masked as Masked,
     MaskedMarkov as MaskedMarkov,
@@ -89,6 +91,7 @@ from unnoise.sampler import (
     sample_frames as sample_frames,
 )
 from unnoise.sampler.psi import Psi as Psi
+from unnoise.sampler.way_back import sample_frames_from as sample_frames_from
 from unnoise.schedule import (
     Cosine as Cosine,
     CosineTable as CosineTable,

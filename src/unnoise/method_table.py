@@ -21,8 +21,8 @@ from unnoise.network.parameterization import (
     ScoreParameterization,
 )
 from unnoise.objective import ConcreteScore, CrossEntropy, Elbo, Hybrid, LeaveOneOut, Objective
-from unnoise.objective.times import LogUniformTimes, LossAwareTimes, PowerTimes
-from unnoise.process import Masked, Process, StateSpace, Uniform
+from unnoise.objective.times import LogUniformTimes, LossAwareTimes, PowerTimes, SineTimes
+from unnoise.process import HybridNoise, Masked, Process, StateSpace, Uniform
 from unnoise.registry import find, register_builtin, registered
 from unnoise.sampler import Ancestral, FirstHitting, Sampler, TweedieLeaping
 from unnoise.schedule import Cosine, CosineTable, Linear, LogLinear, Offset, PerToken
@@ -164,6 +164,20 @@ def md4(offset: float = 0.0, schedule: str = "cosine") -> Method:
         Elbo,
         Ancestral(grid="cosine"),
         fast_objective=_fast,
+    )
+
+
+def gidd(p_uniform: float = 0.2) -> Method:
+    """p_uniform: p_u, how likely a token is uniform noise at t = ½; 0 is mdlm with the linear schedule."""
+    return Method(
+        "gidd",
+        "GIDD: masks and uniform noise at once in continuous time, the mean plugged in",
+        "von Rütte et al. 2025, arXiv:2503.04482",
+        lambda vocab: HybridNoise(vocab, p_uniform),
+        MeanParameterization,
+        lambda process: Elbo(process, times=SineTimes()),
+        lambda process: Elbo(process, times=SineTimes()),
+        Ancestral(),
     )
 
 
@@ -336,6 +350,7 @@ METHODS: dict[str, Callable[..., Method]] = {
     "mdlm": mdlm,
     "md4": md4,
     "genmd4": genmd4,
+    "gidd": gidd,
     "sedd-absorb": sedd_absorb,
     "sedd-uniform": sedd_uniform,
     "csm": csm,

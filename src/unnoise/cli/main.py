@@ -22,6 +22,7 @@ from unnoise.cli.demo import DemoCommand
 from unnoise.cli.images import InpaintCommand
 from unnoise.cli.info import InfoCommand, LsCommand
 from unnoise.cli.measure import EvalCommand, ScoreCommand
+from unnoise.cli.noise import NoiseCommand
 from unnoise.cli.plan import PlanCommand
 from unnoise.cli.plot import PlotCommand
 from unnoise.cli.prepare import PrepareCommand
@@ -44,6 +45,7 @@ COMMANDS: dict[str, type[Any]] = {
     "plan": PlanCommand,
     "info": InfoCommand,
     "ls": LsCommand,
+    "noise": NoiseCommand,
     "plot": PlotCommand,
     "studio": StudioCommand,
     "demo": DemoCommand,

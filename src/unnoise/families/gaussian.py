@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from unnoise.denoiser import Denoiser, SamplingDenoiser
+from unnoise.families.noise_shape import NoiseShape
 from unnoise.objective.base import Objective
 from unnoise.objective.times import stratified
 from unnoise.prediction import MeanPrediction, Prediction
@@ -23,41 +24,6 @@ from unnoise.process.base import gather
 from unnoise.process.state import LATEST, StateSpace
 from unnoise.rng import Generator, draw, normal, uniform
 from unnoise.sampler.base import Frame, SteppedSampler
-
-
-class NoiseShape(nn.Module):
-    """A learned rising function g with g(0) = 0 and g(1) = 1, and its slope (Plaid, after VDM, arXiv:2107.00630).
-
-    g = (f(t) − f(0))/(f(1) − f(0)), f(t) = t + Σ_k a_k·sigmoid(b_k t + c_k), a_k, b_k > 0.
-    """
-
-    def __init__(self, hidden: int = 32):
-        super().__init__()
-        self.height = nn.Parameter(torch.full((hidden,), -4.0))
-        self.steepness = nn.Parameter(torch.linspace(1.0, 3.0, hidden))
-        self.place = nn.Parameter(torch.linspace(1.0, -4.0, hidden))
-        self.row_weight: Tensor | None = None
-
-    def forward(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        """g(t) and g′(t): [B] → [B], [B]."""
-        height, steepness = (nn.functional.softplus(value).to(t.dtype) for value in (self.height, self.steepness))
-        ends = torch.tensor([0.0, 1.0], dtype=t.dtype, device=t.device)
-        step = torch.sigmoid(steepness * torch.cat([t, ends])[:, None] + self.place.to(t.dtype))
-        f = torch.cat([t, ends]) + step @ height
-        slope = 1 + (step * (1 - step)) @ (height * steepness)
-        found = (f[:-2] - f[-2]) / (f[-1] - f[-2]), slope[:-2] / (f[-1] - f[-2])
-        for values in found:
-            if values.requires_grad:
-                values.register_hook(self._by_variance)
-        return found
-
-    def minimise_variance(self, nats: Tensor, scale: float) -> None:
-        """The next gradient is that of E L², 2 L·∇L of each row over a fixed scale; E L does not depend on g: [B]."""
-        self.row_weight = 2 * nats.detach().double() / scale
-
-    def _by_variance(self, gradient: Tensor) -> Tensor:
-        same = self.row_weight is not None and self.row_weight.shape == gradient.shape
-        return gradient * self.row_weight.to(gradient) if same and self.row_weight is not None else gradient
 
 
 class Gaussian(StateSpace):
@@ -122,6 +88,18 @@ class Gaussian(StateSpace):
         noise = normal(z_0.shape, z_0.device, generator, z_0.dtype)
         signal, spread = (_rows(value, z_0).sqrt() for value in (self.signal(t), self.noise(t)))
         return signal * z_0 + spread * noise
+
+    def noised(self, z_s: Tensor, s: Tensor | None, t: Tensor, generator: Generator = None) -> Tensor:
+        """z_t ~ N(√a z_s, (1−a) I), a = ā_t/ā_s, from clean embeddings if s is None: [B, L, D], [B] → [B, L, D]."""
+        if s is None:
+            return self.diffuse(z_s, t, generator)
+        kept, lost = self.signal(t) / self.signal(s), (self.noise(t) - self.noise(s)) / self.signal(s)
+        noise = normal(z_s.shape, z_s.device, generator, z_s.dtype)
+        return _rows(kept, z_s).sqrt() * z_s + _rows(lost, z_s).sqrt() * noise
+
+    def nearest(self, z: Tensor) -> Tensor:
+        """The token whose embedding is nearest, in angle, as all have one length: [B, L, D] → [B, L] long."""
+        return (z @ self.table().to(z.dtype).T).argmax(-1)
 
     def observe(self, z: Tensor, guess: Tensor | None) -> Tensor:
         """What the network reads: z, and the last estimate of z_0 if it is self-conditioned: [B, L, inputs]."""
@@ -244,6 +222,7 @@ class GaussianSampler(SteppedSampler):
     deterministic: bool = False
 
     requires: ClassVar[str] = "a Gaussian process"
+    starts_anywhere: ClassVar[bool] = True
 
     def serves(self, process: StateSpace, prediction: type[Prediction] = MeanPrediction) -> bool:
         return isinstance(process, Gaussian)
@@ -251,10 +230,29 @@ class GaussianSampler(SteppedSampler):
     def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:
         process = denoiser.state_space
         assert isinstance(process, Gaussian)
+        z = normal((*x.shape, process.width), x.device, generator, process.embedding.dtype)
+        yield from self._walk(denoiser, process, z, x, free, generator, 1.0)
+
+    def frames_from(self, denoiser: SamplingDenoiser, state: Tensor, t: float, generator: Generator) -> Iterator[Frame]:
+        """state: z [B, L, D]."""
+        process = denoiser.state_space
+        assert isinstance(process, Gaussian)
+        x = process.nearest(state)
+        yield from self._walk(denoiser, process, state, x, torch.ones_like(x, dtype=torch.bool), generator, t)
+
+    def _walk(
+        self,
+        denoiser: SamplingDenoiser,
+        process: Gaussian,
+        z: Tensor,
+        x: Tensor,
+        free: Tensor,
+        generator: Generator,
+        latest: float,
+    ) -> Iterator[Frame]:
+        """From z at the time `latest` to clean data; where not free, x is given."""
         known = process.table()[x.clamp_max(process.vocab - 1)]
-        shape = (*x.shape, process.width)
-        z = normal(shape, x.device, generator, known.dtype)
-        times = torch.linspace(1, 0, self.steps, dtype=known.dtype).clamp_max(LATEST).tolist()
+        times = torch.linspace(latest, 0, self.steps, dtype=known.dtype).clamp_max(LATEST).tolist()
         guess = None
         for t, s in zip(times, [*times[1:], None], strict=True):
             at = torch.full((len(x),), t, device=x.device, dtype=known.dtype)

@@ -23,11 +23,12 @@ class Ancestral(GridSampler):
 
     mean_only: ClassVar[bool] = True
 
-    def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:
-        times = self.times(self.begin(denoiser.process))
+    def walk(
+        self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator, times: list[float]
+    ) -> Iterator[Frame]:
         jumps = denoiser.process.jump_steps(x, free, times, generator)
         if jumps is None:
-            yield from super().frames(denoiser, x, free, generator)
+            yield from super().walk(denoiser, x, free, generator, times)
             return
         counts = torch.bincount(jumps.flatten(), minlength=len(times)).tolist()
         confidence = torch.zeros(x.shape, device=x.device)

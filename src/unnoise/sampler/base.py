@@ -54,6 +54,7 @@ class Sampler(ABC):
     top_p: float = 1.0
     requires: ClassVar[str] = "a process over tokens"
     mean_only: ClassVar[bool] = False
+    starts_anywhere: ClassVar[bool] = False  # also from a text that is noised in part
 
     def __post_init__(self) -> None:
         low, high = LOWEST_TEMPERATURE, 1 / LOWEST_TEMPERATURE
@@ -65,6 +66,10 @@ class Sampler(ABC):
     @abstractmethod
     def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:
         """Every state after the first, the last one at t = 0 without masks: x, free [B, L]; only free positions move."""
+
+    def frames_from(self, denoiser: SamplingDenoiser, state: Tensor, t: float, generator: Generator) -> Iterator[Frame]:
+        """Every state after `state`, the process's own at time 0 < t ≤ 1: the way back of a text that was noised so far."""
+        raise ValueError(f"{type(self).__name__} begins with pure noise: it cannot go on from a text that is noised in part")
 
     @property
     def keeps_distribution(self) -> bool:
@@ -121,6 +126,7 @@ class GridSampler(SteppedSampler):
     """
 
     grid: Literal["uniform", "cosine"] = "uniform"
+    starts_anywhere: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -144,7 +150,16 @@ class GridSampler(SteppedSampler):
         """From the state at t to the state at s, or to clean data where s is None: [B, L], s, t [B]."""
 
     def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:
-        times = self.times(self.begin(denoiser.process))
+        yield from self.walk(denoiser, x, free, generator, self.times(self.begin(denoiser.process)))
+
+    def frames_from(self, denoiser: SamplingDenoiser, state: Tensor, t: float, generator: Generator) -> Iterator[Frame]:
+        free = torch.ones_like(state, dtype=torch.bool)
+        yield from self.walk(denoiser, state, free, generator, self.times(min(t, self.begin(denoiser.process))))
+
+    def walk(
+        self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator, times: list[float]
+    ) -> Iterator[Frame]:
+        """Every state after x, which is that at times[0]: at the times that follow, and then clean data."""
         ones = torch.ones(len(x), dtype=torch.float64, device=x.device)
         confidence = torch.zeros(x.shape, device=x.device)
         for t, s in zip(times, [*times[1:], None], strict=True):
@@ -228,7 +243,11 @@ def _frames(denoiser: SamplingDenoiser, sampler: Sampler, given: Tensor, seed: i
     generator = RowGenerator(seed, first_row + torch.arange(len(given), device=device))
     x = process.begin(given, generator)
     yield Frame(1.0, x, torch.zeros(x.shape, device=device))
-    frames = sampler.frames(denoiser, x, given.to(device) < 0, generator)
+    yield from without_gradients(sampler.frames(denoiser, x, given.to(device) < 0, generator))
+
+
+def without_gradients(frames: Iterator[Frame]) -> Iterator[Frame]:
+    """The same frames, computed without gradients."""
     while True:
         with torch.no_grad():  # entered anew for each frame: a generator must not keep it while it is suspended
             frame = next(frames, None)

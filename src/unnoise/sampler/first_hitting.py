@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -20,13 +21,25 @@ class FirstHitting(MaskedSampler):
     (arXiv:2409.02908). Exactly the model's distribution in continuous time; each sequence is evaluated once a position.
     """
 
+    starts_anywhere: ClassVar[bool] = True
+
     @property
     def distribution(self) -> str:
         return "keeps the model's distribution exactly"
 
     def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:
+        yield from self._reveal_all(denoiser, x, free, generator, 1.0)
+
+    def frames_from(self, denoiser: SamplingDenoiser, state: Tensor, t: float, generator: Generator) -> Iterator[Frame]:
+        level = float(denoiser.process.schedule.noise(torch.tensor(t, dtype=torch.float64)))
+        yield from self._reveal_all(denoiser, state, torch.ones_like(state, dtype=torch.bool), generator, level)
+
+    def _reveal_all(
+        self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator, level: float
+    ) -> Iterator[Frame]:
+        """One reveal after another from the noise 1 − α = `level`."""
         process = denoiser.process
-        noise = torch.ones(len(x), dtype=torch.float64, device=x.device)
+        noise = torch.full((len(x),), level, dtype=torch.float64, device=x.device)
         confidence = torch.zeros(x.shape, device=x.device)
         while True:
             masks = process.active(x) & free

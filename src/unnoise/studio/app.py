@@ -18,6 +18,7 @@ from unnoise.studio.completions import complete, completion_body, completion_eve
 from unnoise.studio.images import images
 from unnoise.studio.jobs import Job, JobQueue, Steps
 from unnoise.studio.models import Models
+from unnoise.studio.noise import back, noise
 from unnoise.studio.options import requested_model
 from unnoise.studio.request import BadRequest, RequestFields, read_fields
 from unnoise.studio.responses import EXCEPTION_HANDLERS, JobStream, all_messages, begun, encoded
@@ -29,8 +30,15 @@ STREAMED = {
     "infill": views.infill,
     "correct": views.correct,
     "compare": views.compare,
+    "back": back,
 }
-ANSWERED = {"candidates": views.candidates, "blank": views.blank, "schedule": views.schedule, "replay": views.replay}
+ANSWERED = {
+    "candidates": views.candidates,
+    "blank": views.blank,
+    "schedule": views.schedule,
+    "replay": views.replay,
+    "noise": noise,
+}
 
 View = Callable[[Models, RequestFields], Steps]
 Handler = Callable[[Request], Awaitable[Response]]

@@ -12,6 +12,7 @@ from unnoise.checkpoint.ours import CONFIG
 from unnoise.data import Pixels, codec_kind
 from unnoise.method_table import method
 from unnoise.model.model import Model
+from unnoise.model.noise import NOISES, comes_back
 from unnoise.process import Masked, Uniform
 from unnoise.sampler import Sampler
 from unnoise.sampler_table import named_sampler, sampler_fields, sampler_name
@@ -60,6 +61,8 @@ class LoadedModel:
             "samplers": [sampler_description(name) for name in model.samplers],
             "own_sampler": model.own_sampler,
             "corrects": model.words is not None and isinstance(model.process, Masked | Uniform),
+            "comes_back": comes_back(model),
+            "noises": list(NOISES),
         }
 
 

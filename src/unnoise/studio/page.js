@@ -4,12 +4,13 @@
 "use strict";
 
 const $ = (id) => document.getElementById(id);
-const VIEWS = ["chain", "infill", "spelling", "schedule", "samplers"];
+const VIEWS = ["chain", "infill", "spelling", "noise", "schedule", "samplers"];
 const MASK = "[MASK]", BLANK = "░", DOT = "·";
 const MOST_STATES = 160, MOST_NUMBERS = 200_000; // of a chain that are kept
 
 const EXAMPLES = {
   infill: "the history of the roman empire begins with the city of rome",
+  noise: "the history of the roman empire begins with the city of rome",
   spelling: "the goverment of the unitd states shares its power betwen the presidant and congress",
 };
 
@@ -581,6 +582,79 @@ function startSpelling() {
   show();
 }
 
+// ---- into noise and back ----------------------------------------------------------------------------------------------
+
+// The path of a text into noise, and what came back of one of its moments.
+const path = () => resultOf("noise");
+const changedTokens = (ids) => ids.filter((id, i) => id !== path().states[0].ids[i]).length;
+const share = (ids) => `${Math.round(100 * changedTokens(ids) / ids.length)}\u2009%`;
+
+function showNoised(place, ids, shown) {
+  const before = path().states[0].ids;
+  while (place.children.length > ids.length) place.lastChild.remove();
+  while (place.children.length < ids.length) place.append(make("span"));
+  ids.forEach((id, i) => {
+    const span = place.children[i], other = id !== before[i], token = shown[id] ?? DOT;
+    if (span.textContent !== token) span.textContent = token;
+    span.className = id >= model.vocab ? "mask" : other ? "other" : "";
+  });
+}
+
+function showNoise() {
+  const found = path(), form = $("form-back");
+  form.hidden = !found;
+  if (!found) return;
+  const moment = form.elements.moment, { t, ids } = found.states[Number(moment.value)];
+  showNoised($("noised"), ids, found.shown);
+  $("how-noisy").textContent = `t = ${t.toFixed(2)}, ${share(ids)} noised`;
+  moment.setAttribute("aria-valuetext", $("how-noisy").textContent);
+  const own = found.query.noise === "" && model.comes_back;
+  const why = own ? "" : model.comes_back ? `Only along its own noise can ${model.name} come back: choose “own”.`
+    : `${model.method} has no noise of this kind, and so cannot come back.`;
+  $("no-way-back").textContent = why;
+  $("no-way-back").hidden = !why;
+  form.querySelector(".run").disabled = !own || (moment.value === "0" && !jobs.back.isRunning());
+  const back = resultOf("back"), fits = own && back && back.text === found.query.text && back.seed === found.query.seed;
+  $("returned").hidden = !fits;
+  if (!fits) return showStatus("back", "");
+  showNoised($("returned"), back.ids, back.shown);
+  showStatus("back", `Back from t = ${back.from.toFixed(2)} to t = ${back.t.toFixed(2)}: ${share(back.ids)} unlike the text.`);
+}
+
+onRun("noise", (form) => ({ path: "api/noise", body: { model: model.name, text: form.text, noise: form.noise, seed: form.seed } }),
+  async ({ path, body }, signal) => {
+    await jobs.back.stop();
+    const found = await (await request(path, body, signal)).json();
+    kept.results.noise = { model: body.model, ...found, query: body };
+    delete kept.results.back;
+    showNoise();
+  });
+
+onRun("back", (form) => {
+  const { text, seed } = path().query;
+  return { path: "api/back", body: { model: model.name, text, seed, moment: form.moment, steps: form.steps } };
+}, async ({ path: address, body }, signal) => {
+  if (!path()) return;
+  const start = path().states[body.moment], { model: name, text, seed } = body;
+  const result = kept.results.back = { model: name, text, seed, from: start.t, t: start.t, ids: start.ids, shown: { ...path().shown } };
+  await stream(address, body, signal, ({ t, ids, shown }) => {
+    Object.assign(result, { t, ids });
+    Object.assign(result.shown, shown);
+    showNoise();
+  });
+});
+
+function offerNoises() {
+  const select = $("form-noise").elements.noise;
+  select.replaceChildren(...(model.comes_back ? [make("option", { value: "" }, `own (${model.method})`)] : []),
+    ...model.noises.map((name) => make("option", {}, name)));
+}
+
+function startNoise() {
+  $("form-back").elements.moment.addEventListener("input", showNoise);
+  if (kept.inputs.noise?.text === undefined) $("clean").value = EXAMPLES.noise;
+}
+
 // ---- the schedule ---------------------------------------------------------------------------------------------------
 
 function svg(tag, attributes = {}, ...children) {
@@ -713,6 +787,7 @@ function showView() {
     if (link.hash === `#${view}`) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
   }
   document.title = `${$(`head-${view}`).innerText} · unnoise studio`;
+  if (view === "noise" && model && !model.image && !path() && !jobs.noise.isRunning()) $("form-noise").requestSubmit();
   if (view === "schedule" && model && !drawn && !jobs.schedule.isRunning()) $("form-schedule").requestSubmit();
 }
 
@@ -742,6 +817,7 @@ async function openModel(name) {
   $("about").textContent = aboutModel();
   offerSamplers();
   offerLabels();
+  offerNoises();
   for (const view of VIEWS) {
     restoreInputs(view);
     if (view !== "samplers") showSamplerFields(view);
@@ -770,6 +846,7 @@ function showModel() {
   showSource();
   showInfill();
   restoreSpelling();
+  showNoise();
   showResults();
   for (const view of VIEWS) showStatus(view, resultOf(view)?.stopped ? "Stopped." : "");
 }
@@ -830,6 +907,7 @@ async function start() {
   if (location.search) history.replaceState(null, "", location.pathname + location.hash); // the token is in a cookie by now
   for (const place of document.querySelectorAll(".sampling")) place.append($("sampling").content.cloneNode(true));
   $("form-samplers").querySelector(".pick").remove();
+  $("form-noise").querySelector(".seed").append(...$("sampling").content.querySelector(".seed").cloneNode(true).childNodes);
   for (const view of VIEWS) {
     restoreInputs(view);
     const form = $(`form-${view}`);
@@ -846,6 +924,7 @@ async function start() {
   startChain();
   startInfill();
   startSpelling();
+  startNoise();
   startSchedule();
   addEventListener("hashchange", showView);
   showView();

@@ -1,0 +1,94 @@
+"""`unnoise noise`."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import Positional, arg
+
+from unnoise.cli.base import Device, Json, open_model, text_of
+
+if TYPE_CHECKING:
+    from unnoise.model.noise import NoisedText, NoisePath
+
+METHOD = "absorbing"
+
+
+@dataclass
+class NoiseCommand:
+    """Show a text losing itself in noise along one path, a line for each time; a model then comes back from there.
+
+    Example: unnoise noise "the quick brown fox jumps over the lazy dog" --method uniform
+    """
+
+    text: Annotated[Positional[str], arg(metavar="TEXT", help="A text, a file, or - for standard input.")]
+    method: Annotated[
+        str | None,
+        arg(
+            help="uniform, absorbing, nearest-neighbour, hybrid, gaussian, or a method's noise by its name from `unnoise ls`; "
+            f"default: {METHOD}."
+        ),
+    ] = None
+    model: Annotated[
+        str | None, arg(help="Folder of a trained model, or a bundled name: its noise, and its way back from the last time.")
+    ] = None
+    times: Annotated[tuple[float, ...], arg(help="Rising, from 0, the text, to 1, noise.")] = (0.0, 0.25, 0.5, 0.75, 1.0)
+    steps: Annotated[int | None, arg(help="Network calls of the way back, at most; default: 128.")] = None
+    codec: Annotated[str | None, arg(help="How the text is read where there is no model; default: text8.")] = None
+    picture: Annotated[Path | None, arg(help="Draw the path as a grid, .png or .svg.")] = None
+    seed: int = 0
+    device: Device = "auto"
+    as_json: Json = False
+
+    def run(self) -> int:
+        """Noise, come back, and show."""
+        from rich.console import Console
+
+        from unnoise.display.noise import plot_path, show_path
+        from unnoise.display.plot import check
+
+        if self.picture is not None:
+            check(self.picture)
+        title, path, back_title, back = self._with_model() if self.model is not None else self._without_model()
+        forward = path.texts()
+        if self.picture is not None:
+            plot_path(self.picture, title, forward, back)
+        if self.as_json:
+            found: dict[str, Any] = {"noise": title, "seed": self.seed, "texts": [_message(one) for one in forward]}
+            if back:
+                found |= {"back": [_message(one) for one in back]}
+            print(json.dumps(found | ({"picture": str(self.picture)} if self.picture else {}), ensure_ascii=False))
+            return 0
+        show_path(title, forward, back_title, back, Console())
+        if self.picture is not None:
+            print(f"wrote {self.picture}", file=sys.stderr)
+        return 0
+
+    def _without_model(self) -> "tuple[str, NoisePath, str, list[NoisedText]]":
+        from unnoise.data import codec
+        from unnoise.model.noise import NoisePath, noise_named
+
+        if self.steps is not None:
+            raise ValueError("--steps are those of a model's way back: give --model too")
+        text, name = text_of(self.text), self.method or METHOD
+        read = codec(self.codec or "text8", [text])
+        return name, NoisePath(noise_named(name, read), read, read.encode(text).tolist(), self.times, self.seed), "", []
+
+    def _with_model(self) -> "tuple[str, NoisePath, str, list[NoisedText]]":
+        from unnoise.model.noise import model_path, moments, way_back
+        from unnoise.model.options import SamplingOptions
+
+        if self.method is not None or self.codec is not None:
+            raise ValueError("a model has its own noise and codec: leave --method and --codec out, or --model")
+        model = open_model(self.model, self.device)
+        path = model_path(model, text_of(self.text), self.times, self.seed)
+        options = SamplingOptions(steps=self.steps, seed=self.seed)
+        back = moments(list(way_back(model, path, options)), self.times[-2::-1])
+        return model.method.name, path, f"and back, by {self.model}", back
+
+
+def _message(noised: "NoisedText") -> dict[str, Any]:
+    """As JSON has it."""
+    return {"t": noised.t, "text": "".join(noised.tokens), "tokens": noised.tokens, "kinds": noised.kinds}

@@ -1,0 +1,47 @@
+"""The reverse process from the middle: a text that was noised up to some time, on its way back."""
+
+from collections.abc import Iterator
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from unnoise.denoiser import Denoiser, SamplingDenoiser
+from unnoise.process.base import Process
+from unnoise.process.state import StateSpace
+from unnoise.rng import RowGenerator
+from unnoise.sampler.base import Frame, Sampler, without_gradients
+
+
+def sample_frames_from(
+    process: StateSpace,
+    denoiser: Denoiser,
+    state: Tensor,
+    t: float,
+    *,
+    sampler: Sampler,
+    seed: int = 0,
+    time_free: bool = False,
+    independent_rows: bool = False,
+    first_row: int = 0,
+) -> Iterator[Frame]:
+    """Every state after one on its way, at time 0 < t ≤ 1: state [B, L] of tokens, or what else the process noises.
+
+    The reverse process from there: of an exact model, a draw from p(x_0 | x_t). Arguments as for `sample`.
+    """
+    if not 0 < t <= 1:
+        raise ValueError(f"the way back begins at a time 0 < t ≤ 1, found {t:g}")
+    sampler.check(process)
+    calls = SamplingDenoiser(
+        process,
+        cast(Process, process),  # those that need one have checked that it is
+        denoiser,
+        state.shape[1],
+        time_free,
+        sampler.temperature,
+        sampler.top_p,
+        mean_for=type(sampler).__name__ if sampler.mean_only else None,
+        independent_rows=independent_rows,
+    )
+    rows = first_row + torch.arange(len(state), device=state.device)
+    return without_gradients(sampler.frames_from(calls, state, t, RowGenerator(seed, rows)))
