@@ -346,6 +346,7 @@ MISTAKES = {
     "compare mdlm mdml --data text.txt": "unknown method 'mdml'",
     "compare mdlm ar --data nowhere": "no corpus 'nowhere'",
     "plot schedule --model runs/ar": "has no noise schedule",
+    "noise abc --method unifrm": "unknown noise 'unifrm': did you mean 'uniform'?",
     "plot loss --model runs/ar": "no noised tokens",
     "complete --prefix 'much too long a prefix for this' --length 10": "nothing is left to write",
     "score ''": "no text to score",
