@@ -22,7 +22,9 @@ def texts_of(source: Source | Tensor, model: Model, labels: Tensor | None = None
             f"build it with labels={list(names[:9])}"
         )
     held_out = next(name for name in ("valid", "test", "train") if name in source.splits)
-    train_texts, valid_texts = (model.texts(source, name) for name in ("train", held_out))
+    train_texts, valid_texts = (
+        model.texts(source, name) for name in ("train", held_out)
+    )
     return train_texts, valid_texts
 
 
