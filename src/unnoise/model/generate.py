@@ -93,6 +93,8 @@ def finished(
         raise ValueError(f"at most {MOST_SAMPLES} samples can be drawn at once, found {n}")
     tokens = options.resolve(model.method.sampler).tokens_read(_longest(model, template, length))
     at_once = rows_at_once(tokens, ROWS, model.device)
+    known = [token >= 0 for token in template.given]
+    stops = model.method.stops_at_end and known == sorted(known, reverse=True)
 
     def some(number: int) -> list[T]:
         rows = range(n)[number * at_once : (number + 1) * at_once]
@@ -102,6 +104,8 @@ def finished(
             if watched is not None:
                 watched(shown_step(model, frame, before))
                 before = frame
+            if stops and bool((frame.x[:, sum(known) :] == model.codec.end).any(1).all()):
+                break  # what comes after the end of a text is not read
         assert frame is not None
         return results(frame)
 
@@ -116,7 +120,8 @@ def write(
     def texts(last: Frame) -> list[str]:
         found = []
         for row, places in zip(last.x.tolist(), template_places(last).tolist(), strict=True):
-            filled = [model.codec.decode([row[i] for i in positions]) for positions in template.filled(places)]
+            spans = template.filled(places)
+            filled = [model.codec.decode_after(row[: span[0]] if span else [], [row[i] for i in span]) for span in spans]
             found.append(template.woven(filled))
         return found
 
