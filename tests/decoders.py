@@ -26,7 +26,8 @@ LAYER = {
     "mlp.down_proj": (WIDTH, HIDDEN),
     "mlp.up_proj": (HIDDEN, WIDTH),
 }
-GGUF = dict(zip(LAYER, "attn_norm attn_q attn_k attn_v attn_output ffn_norm ffn_gate ffn_down ffn_up".split(), strict=True))
+GGUF_NAMES = ["attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_down", "ffn_up"]
+GGUF = dict(zip(LAYER, GGUF_NAMES, strict=True))
 DESCRIBED = {
     "model_type": "llama",
     "hidden_size": WIDTH,

@@ -138,7 +138,7 @@ def test_the_logits_are_those_of_transformers(tmp_path: Path, kind: str) -> None
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     sizes |= {"num_key_value_heads": 2, "vocab_size": VOCAB, "bos_token_id": 1, "eos_token_id": 2}
     torch.manual_seed(0)
-    theirs = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind.split("-")[0], **sizes | CONFIGS[kind])).eval()
+    theirs = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind.partition("-")[0], **sizes | CONFIGS[kind])).eval()
     with torch.no_grad():
         for weight in theirs.parameters():
             weight.add_(0.1 * torch.randn(weight.shape))
@@ -176,6 +176,13 @@ def test_it_scores_writes_and_is_saved_as_a_model_of_ours(tiny: Path, capsys: py
     assert unnoise.codec(str(tiny.parent / "ours")).identity() == model.codec.identity()
     assert main(["score", "the cat.", "--model", str(tiny), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["nats"] == score.nats
+    (tiny.parent / "stories.txt").write_text("the cat\n" * 60)
+    evaluated = ["eval", "--model", str(tiny), "--data", str(tiny.parent / "stories.txt"), "--windows", "2"]
+    assert main([*evaluated, "--texts", "whole"]) == 0
+    assert "2 whole texts of at most 40" in capsys.readouterr().out
+    assert main([*evaluated, "--texts", "whole", "--json"]) == 0
+    ended = model.nats(torch.tensor([[*model.codec.encode("the cat"), model.codec.end]]))
+    assert json.loads(capsys.readouterr().out)["nats"] == pytest.approx(2 * float(ended), rel=1e-6)
     assert main(["info", str(tiny)]) == 0
     assert "llama, depth 2, width 32, heads 4" in capsys.readouterr().out
 
@@ -301,7 +308,7 @@ def test_odd_files_are_refused(tiny: Path, capsys: pytest.CaptureFixture[str]) -
     refused("tokenizer must lie beside the weights")
     other = tiny.with_name("weights.onnx")
     other.write_bytes(b"anything")
-    refused("is no model that can be opened", other)
+    refused("there is no model in .*weights.onnx: give the folder of one, a .gguf file", other)
     with pytest.raises(ValueError, match="the tokenizer codec comes with a model"):
         unnoise.codec("tokenizer")
 

@@ -94,7 +94,7 @@ def finished(
     tokens = options.resolve(model.method.sampler).tokens_read(_longest(model, template, length))
     at_once = rows_at_once(tokens, ROWS, model.device)
     known = [token >= 0 for token in template.given]
-    stops = model.method.stops_at_end and known == sorted(known, reverse=True)
+    end = model.codec.end if model.method.stops_at_end and known == sorted(known, reverse=True) else None
 
     def some(number: int) -> list[T]:
         rows = range(n)[number * at_once : (number + 1) * at_once]
@@ -104,7 +104,7 @@ def finished(
             if watched is not None:
                 watched(shown_step(model, frame, before))
                 before = frame
-            if stops and bool((frame.x[:, sum(known) :] == model.codec.end).any(1).all()):
+            if end is not None and bool((frame.x[:, sum(known) :] == end).any(1).all()):
                 break  # what comes after the end of a text is not read
         assert frame is not None
         return results(frame)

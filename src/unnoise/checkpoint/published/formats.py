@@ -26,5 +26,5 @@ def published_model(path: str | Path) -> Decoder | None:
     if start == MAGIC:
         return read_gguf(found)
     if found.suffix != ".bin":
-        raise ValueError(f"{found} is no model that can be opened: give a folder, a .gguf file, or a .bin of llama2.c")
+        raise ValueError(f"there is no model in {found}: give the folder of one, a .gguf file, or a .bin of llama2.c")
     return read_llama2c(found)
