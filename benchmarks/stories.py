@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import unnoise
 from unnoise.data.corpus import corpus
-from unnoise.evaluation.generative import SmolLM2, distinct, entropy
+from unnoise.evaluation.generative import distinct, entropy
 from unnoise.model.options import SamplingOptions
 
 
@@ -26,13 +26,12 @@ def word_entropy(texts: Sequence[str]) -> float:
     return -sum(n / total * math.log2(n / total) for n in counts.values())
 
 
-def row(name: str, texts: Sequence[str], judge: SmolLM2 | None) -> str:
+def row(name: str, texts: Sequence[str], judge: unnoise.Model | None) -> str:
     """One line of the table."""
     figures = [f"{entropy(texts):.3f}", f"{word_entropy(texts):.3f}", f"{distinct(texts):.3f}"]
     if judge is not None:
-        bits = judge.bits_per_char(texts) * sum(map(len, texts))
-        tokens = sum(len(judge.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts)
-        figures.insert(0, f"{2 ** (bits / tokens):.2f}")
+        tokens = sum(len(judge.codec.encode(text)) for text in texts)
+        figures.insert(0, f"{math.exp(judge.score(texts).nats / tokens):.2f}")
     figures.append(f"{statistics.mean(map(len, texts)):.0f}")
     return f"| {name} | {' | '.join(figures)} |"
 
@@ -58,7 +57,7 @@ if __name__ == "__main__":
     source = corpus(given.data)
     real = [model.codec.decode([t for t in one if t >= 0]) for one in model.texts(source, "test").windows(len(texts)).tolist()]
     try:
-        judge = SmolLM2()
+        judge = unnoise.load("smollm2")
     except ValueError as error:
         print(error)
         judge = None

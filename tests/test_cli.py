@@ -327,6 +327,8 @@ MISTAKES = {
     "correct nowhere.txt": "there is no file nowhere.txt",
     "correct ./runs": "./runs is a folder",
     "eval --data text.txt --windows 0": "--windows must be ≥ 1",
+    "eval --data text.txt --texts whole": "whole texts need a codec with an end token",
+    "eval --data text.txt --texts whole --model runs/flexmdm": "reads texts of any length as they are",
     "eval --data text.txt --error -1": "must be ≥ 0 and finite, found -1",
     "eval --data text.txt --samples -1": "--samples must be ≥ 1",
     "compare mdlm ar --data text.txt --windows 0": "--windows must be ≥ 1",

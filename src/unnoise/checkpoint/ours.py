@@ -15,6 +15,7 @@ from unnoise.checkpoint.tensors import read_tensors
 from unnoise.files import read_bytes
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+BUNDLED = Path(__file__).parent.parent / "models"
 DIGEST = "digest"  # said in the file of the weights
 LARGEST_CONFIG = 64 * 2**20  # bytes
 FIELDS = {"method": str, "length": int, "labels": list, "codec": dict, "network": dict, "notes": dict}
@@ -22,16 +23,21 @@ FORMAT = "unnoise-2"
 RENAMED = {".film.": ".adaln.", "network.clock.": "network.time_embed."}  # weights since format 1
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """What config.json holds, or ValueError."""
+def read_described(folder: Path) -> Any:
+    """What config.json holds, whoever wrote it, or ValueError."""
     if not folder.is_dir():
         raise ValueError(f"there is no model in {folder}: give the folder that `unnoise train --out` wrote")
     if not (folder / CONFIG).exists():
         raise ValueError(f"{folder} holds no model: {CONFIG} is missing")
     try:
-        config = json.loads(read_bytes(folder / CONFIG, LARGEST_CONFIG, "configuration").decode("utf-8"))
+        return json.loads(read_bytes(folder / CONFIG, LARGEST_CONFIG, "configuration").decode("utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{folder / CONFIG} is damaged: {error}") from error
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """What the config.json of a saved model holds, or ValueError."""
+    config = read_described(folder)
     if isinstance(config, dict) and config.get("format") == "unnoise-1":
         try:
             return upgraded(config)
@@ -45,6 +51,12 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not all(isinstance(label, str) for label in config["labels"]):
         raise ValueError(f"{folder / CONFIG} has labels that are no names")
     return config
+
+
+def folder_of(path: str | Path) -> Path:
+    """The folder of a bundled model by its name ("wiki"), or the path itself."""
+    bundled = BUNDLED / path
+    return bundled if (bundled / CONFIG).exists() else Path(path)
 
 
 def digest(config: dict[str, Any], codec_identity: str) -> str:

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
@@ -68,6 +68,10 @@ class EvalCommand:
     data: Annotated[str, arg(help="As for train.")] = "sotu"
     model: ModelName = None
     split: Annotated[str, arg(help="train, valid or test.")] = "test"
+    texts: Annotated[
+        Literal["windows", "whole"] | None,
+        arg(help="Windows of one stream, or whole texts (lines, records) with their ends; default: as it was trained."),
+    ] = None
     windows: Annotated[int | None, arg(help="At most so many windows, evenly spread; default: all.")] = None
     samples: Annotated[int, arg(help="Draws of the bound for each window, at most.")] = 16
     error: Annotated[float, arg(help="Stop drawing at this standard error, in bits per character.")] = 0.01
@@ -85,9 +89,11 @@ class EvalCommand:
 
     def _evaluate(self, device: str) -> "tuple[Model, dict[str, Any]]":
         from unnoise.data.corpus import corpus
-        from unnoise.evaluation.dataset import evaluate_split
+        from unnoise.evaluation.dataset import evaluate_split, read_texts
 
         model = open_model(self.model, device)
+        if self.texts is not None:
+            read_texts(model, self.texts == "whole")
         source = corpus(self.data)
         return model, evaluate_split(model, source, self.split, self.windows, self.samples, self.seed, self.error)
 
@@ -99,7 +105,8 @@ class EvalCommand:
             print(json.dumps(found))
             return 0
         variable = model.process.variable_length
-        texts = "images of" if model.codec.grid else "sentences of at most" if variable else "windows of"
+        cut = "sentences of at most" if variable else "whole texts of at most" if model.whole_texts else "windows of"
+        texts = "images of" if model.codec.grid else cut
         print(
             f"{found['bits_per_char']:.4f} bits per {model.codec.unit} ({figure_kind(model)}"
             f"{_drawn(found['stderr'], found['draws'])}; {found['windows']} {texts} {model.length})"

@@ -64,7 +64,7 @@ class Bpe(Codec):
     def gpt2(folder: Path) -> "Bpe":
         """GPT-2's vocabulary from `vocab.json` and `merges.txt`, or `tokenizer.json`, in a folder."""
         if (folder / FILE).exists():
-            return Bpe(_read_tokenizer(folder / FILE))
+            return Bpe(read_tokenizer(folder / FILE))
         vocab, merges = folder / "vocab.json", folder / "merges.txt"
         if not (vocab.exists() and merges.exists()):
             raise ValueError(f"GPT-2's vocabulary needs vocab.json and merges.txt, or tokenizer.json, in {folder}")
@@ -92,7 +92,8 @@ class Bpe(Codec):
         write_atomically(folder / FILE, self.tokenizer.to_str(pretty=True).encode())
 
 
-def _read_tokenizer(path: Path) -> Tokenizer:
+def read_tokenizer(path: Path) -> Tokenizer:
+    """A tokenizer.json, or ValueError."""
     content = read_bytes(path, LARGEST, "tokenizer")
     try:
         return Tokenizer.from_buffer(content)

@@ -47,6 +47,10 @@ class Codec(ABC):
     def decode(self, tokens: Sequence[int] | Tokens) -> str:
         """Tokens [n] → text, up to the end token if there is one."""
 
+    def decode_after(self, before: Sequence[int], tokens: Sequence[int] | Tokens) -> str:
+        """What tokens [n] add to a text that begins with others; the same as by themselves, unless the codec says otherwise."""
+        return self.decode(tokens)
+
     @abstractmethod
     def show(self, token: int) -> str:
         """One token as a person reads it in a chain."""
@@ -72,7 +76,7 @@ class Codec(ABC):
         return cls(**config)
 
     def __repr__(self) -> str:
-        fields = {name: value for name, value in self.config().items() if value is not False}
+        fields = {name: value for name, value in self.config().items() if value is not False and name != "vocab"}
         shown = "".join(f", {name}={_short(value)}" for name, value in fields.items())
         return f"{type(self).__name__}(vocab={self.vocab}{shown})"
 

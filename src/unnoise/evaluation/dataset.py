@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from unnoise.data.codec import check_end
 from unnoise.data.source import Source
 from unnoise.model.model import Model
 
@@ -26,6 +27,15 @@ def evaluate_split(
         "method": model.method.name,
         "nats": found.bits * math.log(2) * texts.characters * int((x >= 0).sum()),
     }
+
+
+def read_texts(model: Model, whole: bool) -> None:
+    """Let a model read data as whole texts, each with its end, or as windows of a stream; ValueError if it cannot."""
+    if model.process.variable_length:
+        raise ValueError(f"{model.method.name} reads texts of any length as they are: leave --texts out")
+    if whole:
+        check_end(model.codec)
+    model.whole_texts = whole
 
 
 LOSSY = "the codec changes the text (letters or words that it lacks): these are bits of the text as it reads it"

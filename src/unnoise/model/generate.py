@@ -121,7 +121,8 @@ def woven(model: "Model", template: Template, last: Frame) -> list[str]:
     """The texts of a frame, with the raw text that was given put back in its place."""
     found = []
     for row, places in zip(last.x.tolist(), template_places(last).tolist(), strict=True):
-        filled = [model.codec.decode([row[i] for i in positions]) for positions in template.filled(places)]
+        spans = template.filled(places)
+        filled = [model.codec.decode_after(row[: span[0]] if span else [], [row[i] for i in span]) for span in spans]
         found.append(template.woven(filled))
     return found
 

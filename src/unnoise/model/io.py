@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from unnoise.checkpoint.ours import CONFIG, DIGEST, FORMAT, WEIGHTS, digest, other_weights, read_config, read_weights
+from unnoise.checkpoint.ours import (
+    CONFIG,
+    DIGEST,
+    FORMAT,
+    WEIGHTS,
+    digest,
+    folder_of,
+    other_weights,
+    read_config,
+    read_weights,
+)
+from unnoise.checkpoint.published.decoder import Decoder
+from unnoise.checkpoint.published.formats import published_model
 from unnoise.checkpoint.tensors import packed
 from unnoise.data import codec_from, codec_kind
 from unnoise.files import write_atomically
@@ -18,8 +30,6 @@ from unnoise.spelling import FILE as WORDS, Words
 
 if TYPE_CHECKING:
     from unnoise.model.model import Model
-
-BUNDLED = Path(__file__).parent.parent / "models"
 
 
 def config_of(model: "Model") -> dict[str, Any]:
@@ -55,9 +65,15 @@ def save(model: "Model", folder: Path, weights: dict[str, Tensor] | None = None)
 
 
 def load(path: str | Path) -> "Model":
-    """A saved model from its folder, or a bundled one by its name ("wiki")."""
-    bundled = BUNDLED / path
-    folder = bundled if (bundled / CONFIG).exists() else Path(path)
+    """A saved model from its folder, or a bundled one by its name ("wiki").
+
+    Also a causal language model of the Llama type that was trained elsewhere, as a model of the method `ar`: a 🤗 folder
+    (Llama, Mistral, Qwen2, Qwen3), a .gguf file, a .bin of llama2.c with its tokenizer.bin, or "smollm2".
+    """
+    folder = folder_of(path)
+    decoder = published_model(path if folder == Path(path) else folder)
+    if decoder is not None:
+        return from_decoder(decoder, Path(path).name)
     config = read_config(folder)
     model = without_weights(folder, config)
     if not (folder / WEIGHTS).exists():
@@ -70,6 +86,18 @@ def load(path: str | Path) -> "Model":
     if (folder / WORDS).exists():
         model.words = Words.load(folder / WORDS)
     model.network.eval()
+    return model
+
+
+def from_decoder(decoder: Decoder, origin: str) -> "Model":
+    """A causal language model from elsewhere as one of the method `ar`: its begin token is the start symbol K."""
+    from unnoise.model.model import Model
+
+    network = rebuild_network("llama", decoder.config)
+    model = Model(method_named("ar"), decoder.codec, network, decoder.config["length"])
+    put_weights(model, {f"network.{name}": tensor for name, tensor in decoder.with_row(decoder.start_row).items()})
+    model.notes = {"origin": origin}
+    network.eval()
     return model
 
 

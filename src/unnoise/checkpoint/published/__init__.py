@@ -1,0 +1,1 @@
+"""Models that were trained elsewhere: one file a format."""
