@@ -58,7 +58,8 @@ class LoadedModel:
             "labels": list(model.labels),
             "guidance": model.method.parameterization.takes_guidance,
             "samplers": [sampler_description(name) for name in model.samplers],
-            "own_sampler": model.own_sampler,
+            "own_sampler": model.sampling.get("sampler") or model.own_sampler,
+            "sampling": dict(model.sampling),
             "corrects": model.words is not None and isinstance(model.process, Masked | Uniform),
         }
 
