@@ -37,7 +37,14 @@ def open_model(name: str | None, device: str) -> "Model":
     """The model that a person means: a folder, a bundled name, or the newest."""
     from unnoise.model.io import load
 
-    return load(model_folders()[-1] if name is None else name).to(device_named(device))
+    return load(folder_of(name)).to(device_named(device))
+
+
+def folder_of(name: str | None) -> Path:
+    """Where that model is."""
+    from unnoise.model.io import model_folder
+
+    return model_folders()[-1] if name is None else model_folder(name)
 
 
 def device_named(name: str) -> str:
