@@ -22,7 +22,13 @@ def read_card(folder: Path) -> str:
         raise ValueError(f"{path} is no text in UTF-8 ({error})") from error
 
 
-def card_description(card: str) -> str:
-    """The first line of a card that is no heading, in which it says what the model is."""
+def card_lines(card: str) -> list[str]:
+    """The lines of a card without headings and empty ones, a row of a table as `name: words`."""
     lines = (line.strip() for line in card.splitlines())
-    return next((line for line in lines if line and not line.startswith("#")), "")
+    kept = (line for line in lines if line and not line.startswith("#") and set(line) - set("|-: "))
+    return [line.strip("| ").replace(" | ", ": ", 1) if line.startswith("|") else line for line in kept]
+
+
+def card_description(card: str) -> str:
+    """The first of these lines, in which a card says what the model is."""
+    return next(iter(card_lines(card)), "")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from unnoise.model.model import Model
     from unnoise.sampler import Sampler
 
-CARD_LINES = 4  # of a card that are shown
+CARD_LINES = 8  # of a card that are shown
 
 
 @dataclass
@@ -75,15 +75,12 @@ class InfoCommand:
 
     def _show_card(self, model: "Model") -> None:
         """Where the card of a model is, and its first lines."""
-        from unnoise.checkpoint.card import CARD
+        from unnoise.checkpoint.card import CARD, card_lines
 
         if model.card:
             print(f"card       {folder_of(self.folder or self.model) / CARD}")
-            lines = [line for line in model.card.splitlines() if line.strip()]
-            for line in lines[:CARD_LINES]:
+            for line in card_lines(model.card)[:CARD_LINES]:
                 print(f"           {printable(line)}")
-            if len(lines) > CARD_LINES:
-                print("           …")
 
     def _prepared(self, folder: Path) -> int:
         """Print what a folder of prepared data holds."""

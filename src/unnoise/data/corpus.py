@@ -1,12 +1,14 @@
 """Corpora: where texts come from, tokenised once and memory-mapped.
 
-`corpus(source)` takes a name (`sotu`, `text8`, `enwik8`, `digits`), a text file (plain or .gz), lines of JSON with `text` and
-perhaps `label` (.jsonl), a folder with train, valid and test, a folder that `prepare` has written, a file of images (.npz), or
+`corpus(source)` takes a name (`sotu`, `text8`, `enwik8`, `digits`), a text file (plain or .gz), a table of one column under its
+name (.csv), each row a line, lines of JSON with `text` and perhaps `label` (.jsonl), a folder with train, valid and test, a folder that `prepare` has written, a file of images (.npz), or
 several of them with their weights, "A:0.7,B:0.3".
 """
 
+import csv
 import hashlib
 import importlib.util
+import io
 import itertools
 import json
 import os
@@ -183,8 +185,21 @@ def _file(path: Path) -> Source:
 
 
 def read_text(path: Path) -> str:
-    """A text file, plain or .gz; bytes that are not UTF-8 are kept as surrogates."""
-    return read_bytes(path, LARGEST_TEXT, "text").decode("utf-8", "surrogateescape")
+    """A text file, plain or .gz; bytes that are not UTF-8 are kept as surrogates. Of a .csv file the rows, each a line."""
+    text = read_bytes(path, LARGEST_TEXT, "text").decode("utf-8", "surrogateescape")
+    return _column(text, path.name) if ".csv" in path.suffixes else text
+
+
+def _column(text: str, name: str) -> str:
+    """The rows of a table of one column, without its name, each a line; ValueError if there are more columns."""
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+    except csv.Error as error:
+        raise ValueError(f"{name} is no table: {error}") from error
+    widest = max(map(len, rows), default=1)
+    if widest > 1:
+        raise ValueError(f"{name} has {widest} columns: keep the one with the texts, under its name, or give lines of JSON")
+    return "\n".join(" ".join(row[0].splitlines()) for row in rows[1:])
 
 
 def _key(paths: list[Path]) -> str:

@@ -46,7 +46,7 @@ def model_card(
     spread = "" if found["text_stderr"] is None else f" ± {found['text_stderr']:.3f}"
     unit = "images" if model.codec.grid else "texts" if model.whole_texts or model.process.variable_length else "windows"
     rows = {
-        "method": f"{model.method.name}: {model.method.title}",
+        "method": f"{model.method.name} ({model.method.title})",
         "network": f"{model.config()['network']['name']}, {model.num_parameters:,} parameters",
         "codec": f"{codec_kind(model.codec)}, {model.codec.vocab} tokens; at most {model.length} of them",
         "data": facts.data,
