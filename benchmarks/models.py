@@ -61,7 +61,7 @@ class ShippedModel:
 MODELS = [
     ShippedModel(
         name="wiki-ar",
-        description="An autoregressive model of English in 27 letters, with exact likelihoods: the judge of `unnoise plot quality`.",
+        description="An autoregressive model of English in 27 letters, with exact likelihoods: judges other models' texts.",
         data="{data}/text8",
         about_data=f"{TEXT8}, of which 16.6 M were read",
         licence="CC BY-SA",

@@ -1,11 +1,11 @@
-"""How good a model's molecules are, beside the published baselines of MOSES: valid, unique, novel, diverse, and near to the test set.
+"""How good a model's molecules are, beside the published baselines of MOSES: valid, unique, novel, diverse, like real ones.
 
     python benchmarks/molecules.py --model runs/molecules --data path/to/moses --samples 10000 --draw molecules.png
 
-The folder holds MOSES's train.csv.gz and test.csv.gz, or train.txt and test.txt with a molecule on each line. The Fréchet ChemNet
-distance (FCD) is of the first `--fcd` valid molecules to as many test molecules drawn at random, and beside it stands that of as
-many training molecules: the published ones are of 30,000 to all 176,074, and a distance of fewer is larger. `--fcd 0` leaves
-it out. `--json` prints one object instead of the table.
+The folder holds MOSES's train.csv.gz and test.csv.gz, or train.txt and test.txt with a molecule on each line. The Fréchet
+ChemNet distance (FCD) is of the first `--fcd` valid molecules to as many test molecules drawn at random, and beside it stands
+that of as many training molecules: the published ones are of 30,000 to all 176,074, and a distance of fewer is larger. `--fcd
+0` leaves it out. `--json` prints one object instead of the table.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def molecules_of(folder: Path, split: str) -> list[str]:
 
 
 def known(train: list[str]) -> set[str]:
-    """Canonical SMILES of the training molecules: as they are there, but for hydrogens written out, which RDKit no longer does."""
+    """Canonical SMILES of the training molecules: those there, but for written hydrogens, which RDKit now leaves out."""
     return {smiles if "[H]" not in smiles else canonical(smiles) or smiles for smiles in train}
 
 
@@ -77,7 +77,9 @@ def table(name: str, quality: MoleculeQuality, distances: dict[str, float]) -> s
     )
     lines = [head, ours]
     for baseline, (valid, unique, novel, distance) in BASELINES.items():
-        lines.append(f"{baseline:16s} {_cell(valid, 7)} {'':8s} {_cell(unique, 9)} {_cell(novel, 7)} {'':7s} {_cell(distance, 7)}")
+        lines.append(
+            f"{baseline:16s} {_cell(valid, 7)} {'':8s} {_cell(unique, 9)} {_cell(novel, 7)} {'':7s} {_cell(distance, 7)}"
+        )
     return "\n".join(lines)
 
 
@@ -102,7 +104,11 @@ if __name__ == "__main__":
     if options.draw:
         draw_molecules([smiles for smiles in written if canonical(smiles)][:DRAWN], options.draw)
     quality = molecule_quality(written, known(train))
-    distances = fcd(written, train, test, options.fcd) if options.fcd > 1 and has_chemnet() and round(quality.valid * len(written)) > 1 else {}
+    distances = (
+        fcd(written, train, test, options.fcd)
+        if options.fcd > 1 and has_chemnet() and round(quality.valid * len(written)) > 1
+        else {}
+    )
     if options.json:
         print(json.dumps({"samples": len(written), **quality._asdict(), **distances}))
         raise SystemExit

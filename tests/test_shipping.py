@@ -60,7 +60,9 @@ def test_int8_is_within_half_a_level_of_each_row(seed: int, size: float) -> None
     assert (again["v"].float() - w[0, 0]).abs().max() <= max(float(w[0, 0].abs().max()) * 2**-11, 2**-25)
 
 
-@pytest.mark.parametrize(("dtype", "relative", "bytes_each"), [("float16", 2**-11, 2), ("bfloat16", 2**-8, 2), ("float32", 0, 4)])
+@pytest.mark.parametrize(
+    ("dtype", "relative", "bytes_each"), [("float16", 2**-11, 2), ("bfloat16", 2**-8, 2), ("float32", 0, 4)]
+)
 def test_a_round_trip_in_floating_point(dtype: str, relative: float, bytes_each: int, tmp_path: Path) -> None:
     model = nano()
     model.save(tmp_path, dtype=dtype)
@@ -69,7 +71,9 @@ def test_a_round_trip_in_floating_point(dtype: str, relative: float, bytes_each:
         found = again.weights()[name]
         assert found.dtype == torch.float32
         assert ((found - value).abs() <= relative * value.abs() + 2**-25 * bool(relative)).all(), name
-    assert sum(value.nbytes for value in load_file(tmp_path / "model.safetensors").values()) == bytes_each * model.num_parameters
+    assert (
+        sum(value.nbytes for value in load_file(tmp_path / "model.safetensors").values()) == bytes_each * model.num_parameters
+    )
 
 
 def test_the_bundled_model_is_hardly_worse_in_few_bits(tmp_path: Path) -> None:
@@ -192,8 +196,8 @@ def test_what_a_model_recommends_is_said_and_can_be_undone(tmp_path: Path, capsy
     model.save(tmp_path / "m")
     assert unnoise.load(tmp_path / "m").sampling == {"steps": 4, "temperature": 0.9, "top_p": 0.95}
     code, out, err = run(f"generate --model {tmp_path / 'm'}", capsys)
-    wanted = "with the model's own sampling options: steps 4, temperature 0.9, top-p 0.95 (--temperature 1 --top-p 1 for its own distribution)\n"
-    assert code == 0 and err == wanted and "--- 2" in out
+    used, back = "steps 4, temperature 0.9, top-p 0.95", "(--temperature 1 --top-p 1 for its own distribution)"
+    assert code == 0 and err == f"with the model's own sampling options: {used} {back}\n" and "--- 2" in out
     assert run(f"generate --model {tmp_path / 'm'} --temperature 1 --top-p 1 --steps 4", capsys)[2] == ""
     assert run(f"generate --model {tmp_path / 'm'} --temperature 1 --top-p 1", capsys)[2].endswith("options: steps 4\n")
     for flags, kept in (("", False), ("--temperature 1", False), ("--temperature 1 --top-p 1", True)):
@@ -272,7 +276,9 @@ def test_a_card_says_what_was_measured(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(TEXT)
     model = nano("ar")
     model.notes, model.sampling = {"steps": 1200, "seconds": 90.0}, {"temperature": 0.5}
-    facts = CardFacts("m", "A small model.", "a few animals", "public domain", ["unnoise train ar", "unnoise train ar --resume"])
+    facts = CardFacts(
+        "m", "A small model.", "a few animals", "public domain", ["unnoise train ar", "unnoise train ar --resume"]
+    )
     source = unnoise.corpus(str(tmp_path / "text.txt"))
     card = model_card(model, facts, source, windows=4)
     bits = model.bits_per_char(model.texts(source, "test"), 4, 1).bits
@@ -323,7 +329,15 @@ def test_a_shipped_model_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / "text.txt").write_text(TEXT)
     stage = models.Stage("ar", "--size nano --length 16 --eval-windows 2 --steps 2")
     shipped = models.ShippedModel(
-        "m", "A small model.", "{data}/text.txt", "a few animals", "public domain", (stage,), "int8", "temperature=0.9", windows=2
+        "m",
+        "A small model.",
+        "{data}/text.txt",
+        "a few animals",
+        "public domain",
+        (stage,),
+        "int8",
+        "temperature=0.9",
+        windows=2,
     )
     for _ in range(2):  # the second time nothing is trained
         assert models.make(shipped, tmp_path, tmp_path / "runs", tmp_path / "out") == 0

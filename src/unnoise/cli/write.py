@@ -34,9 +34,9 @@ class WritingCommand:
         str | None,
         arg(help=f"A name from `unnoise ls`, with its fields as in remasking:rate=0.05; {OWN}the method's."),
     ] = None
-    temperature: Annotated[
-        float | None, arg(help=f"Of the network's distribution; 0 takes the likeliest token; {OWN}1.")
-    ] = None
+    temperature: Annotated[float | None, arg(help=f"Of the network's distribution; 0 takes the likeliest token; {OWN}1.")] = (
+        None
+    )
     top_p: Annotated[float | None, arg(help=f"Keep the likeliest tokens of so much probability; {OWN}1.")] = None
     label: Annotated[str | None, arg(help="The class of what is written, for a model trained with labels.")] = None
     guidance: Annotated[float, arg(help="How much the label is insisted on; 1 is the model's own conditional.")] = 1.0
@@ -66,7 +66,7 @@ class WritingCommand:
         return model.sampling_options(self._options()).keeps_distribution(model.method.sampler)
 
     def _say_recommended(self, model: "Model") -> None:
-        """Say which of the model's recommended options are used, and how to write without those that change its distribution."""
+        """Say which of the model's recommended options are used, and how to get its own distribution instead."""
         from unnoise.model.options import SamplingOptions
         from unnoise.sampler_table import named_sampler
 

@@ -38,7 +38,13 @@ class CardFacts:
 
 
 def model_card(
-    model: Model, facts: CardFacts, source: Source, split: str = "test", windows: int | None = 500, draws: int = 16, seed: int = 0
+    model: Model,
+    facts: CardFacts,
+    source: Source,
+    split: str = "test",
+    windows: int | None = 500,
+    draws: int = 16,
+    seed: int = 0,
 ) -> str:
     """The card in Markdown: bits over at most so many windows of a split, and six samples of one seed, none left out."""
     found = evaluate_split(model, source, split, windows, draws, seed, error=0.005)

@@ -15,7 +15,6 @@ import torch
 
 from unnoise.model.io import load
 from unnoise.model.model import Model
-from unnoise.model.options import SamplingKeywords
 
 JUDGE = "wiki-ar"  # the bundled judge
 SMOLLM2 = "smollm2"
@@ -119,7 +118,7 @@ def qualities(
 
     Nothing that the model recommends shapes them: it is the samplers that are compared.
     """
-    plain: SamplingKeywords = {"temperature": 1.0, "top_p": 1.0, "seed": seed}
     for name in samplers or [name for name in COMPARED if name in model.samplers] or [model.own_sampler]:
         for most in (model.length,) if name in BY_TOKEN else calls:
-            yield weigh(model.generate(samples, steps=most, sampler=name, **plain), by, name, most)
+            texts = model.generate(samples, steps=most, sampler=name, temperature=1.0, top_p=1.0, seed=seed)
+            yield weigh(texts, by, name, most)

@@ -1,10 +1,10 @@
 """How good written molecules are (SMILES): the measures of MOSES (Polykovskiy et al. 2020, arXiv:1811.12823).
 
-valid: the share that RDKit reads. unique@k: of the first k valid ones, the share that are distinct. novel: of the distinct valid
-ones, the share that was not trained on. Two strings are one molecule if RDKit writes it alike (its canonical SMILES).
+valid: the share that RDKit reads. unique@k: of the first k valid ones, the share that are distinct. novel: of the distinct
+valid ones, the share that was not trained on. Two strings are one molecule if RDKit writes it alike (its canonical SMILES).
 
-Internal diversity: 1 − the mean of |a ∧ b| / |a ∨ b| (Tanimoto) over all pairs of Morgan fingerprints (radius 2, 1024 bits), a pair
-of a molecule with itself included.
+Internal diversity: 1 − the mean of |a ∧ b| / |a ∨ b| (Tanimoto) over all pairs of Morgan fingerprints (radius 2, 1024 bits),
+pairs of a molecule with itself included.
 
 Fréchet ChemNet distance (Preuer et al. 2018, arXiv:1803.09518): between normal distributions fitted to what the network ChemNet
 makes of two sets of molecules, |μ − ν|² + Tr(A + B − 2(AB)^½). It grows as sets get smaller, so sizes stand beside it.
