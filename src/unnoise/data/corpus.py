@@ -1,7 +1,7 @@
 """Corpora: where texts come from, tokenised once and memory-mapped.
 
 `corpus(source)` takes a name (`sotu`, `text8`, `enwik8`, `digits`), a text file (plain or .gz), a table of one column (.csv),
-lines of JSON with `text` and perhaps `label` (.jsonl), a folder with train, valid and test, a folder that `prepare` has written,
+lines of JSON with `text` and perhaps `label` (.jsonl), a folder with train, valid and test, one that `prepare` has written,
 a file of images (.npz), or several of them with their weights, "A:0.7,B:0.3".
 """
 
