@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: install test demo lint docs bench clean
+.PHONY: install test demo lint docs bench models clean
 
 install: $(READY)
 
@@ -26,6 +26,12 @@ docs: $(READY)
 # those that need no data; the others say at their top what they are given
 bench: $(READY)
 	for name in memory step; do echo "== $$name"; $(BIN)/python benchmarks/$$name.py 2>/dev/null || exit 1; done
+
+# the models that come with the package, trained again; what was stopped goes on: make models DATA=path/to/data
+models:
+	@test -n "$(DATA)" || { echo "make models needs the folder of the data: make models DATA=path/to/data"; exit 2; }
+	$(MAKE) install
+	$(BIN)/python benchmarks/models.py --data $(DATA)
 
 # the lock names torch first: its CPU build must be there before anything asks for torch
 $(READY): requirements.lock pyproject.toml

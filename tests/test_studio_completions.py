@@ -55,6 +55,27 @@ def test_completions(client: TestClient) -> None:
     assert cut["text"] == found["choices"][0]["text"].split(stop)[0] and cut["finish_reason"] == "stop"
 
 
+def test_what_a_model_recommends_holds_where_a_request_says_nothing(tmp_path: Path) -> None:
+    model = unnoise.load(tiny("mdlm", tmp_path))
+    model.sampling = {"sampler": "confidence", "steps": 3, "temperature": 0, "top_p": 0.93}
+    model.save(tmp_path / "own")
+    studio = client_of(make_app([tmp_path / "own"]))
+    about = studio.get("/api/models/own").json()
+    assert about["sampling"] == model.sampling and about["own_sampler"] == "confidence"
+
+    def written(**fields: Any) -> str:
+        body = {"prompt": "the ", "max_tokens": 12, "seed": 3} | fields
+        return studio.post("/v1/completions", json=body).json()["choices"][0]["text"]
+
+    plain = {"sampler": "ancestral", "steps": 16, "temperature": 1, "top_p": 1}
+    assert written() == written(**model.sampling) != written(**plain)
+    loaded = unnoise.load(tmp_path / "own")
+    assert "the " + written() == loaded.complete("the ", length=16, seed=3)[0]
+    assert "the " + written(**plain) == loaded.complete("the ", length=16, seed=3, **plain)[0]  # pyright: ignore
+    *_, last = studio.post("/api/chain", json={"length": 8}).text.strip().splitlines()
+    assert json.loads(last)["calls"] <= 3
+
+
 def test_completions_as_a_stream(client: TestClient) -> None:
     body = {"prompt": ["the"], "max_tokens": 4, "n": 2, "seed": 5, "stream": True}
     events = client.post("/v1/completions", json=body).text.strip().split("\n\n")

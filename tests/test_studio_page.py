@@ -480,3 +480,29 @@ def test_a_lost_connection_is_noticed(folders: list[Path], browser: Any) -> None
         page.wait_for_selector("#error:not([hidden])")
         assert page.inner_text("#error") == "The connection to the studio was lost; start again."
         assert page.inner_text("#form-chain .run") == "Generate" and page.is_visible("#canvas")
+
+
+def test_the_forms_begin_with_what_the_model_recommends(folders: list[Path], browser: Any, tmp_path: Path) -> None:
+    """What was changed by hand stays when another model is chosen; what was recommended does not."""
+    model = unnoise.load(folders[-1])
+    model.sampling = {"sampler": "confidence", "steps": 12, "temperature": 0.9, "top_p": 0.93}
+    model.save(tmp_path / "advised")
+    with (
+        listening(make_app([folders[-1], tmp_path / "advised"])) as address,
+        opened(browser, f"http://{address}/#chain") as page,
+    ):
+
+        def shown() -> list[str]:
+            return [page.input_value(f"#form-chain [name={name}]") for name in ("steps", "temperature", "top_p", "sampler")]
+
+        assert shown() == ["12", "0.9", "0.93", ""]
+        assert "It recommends sampler confidence, steps 12, temperature 0.9, top-p 0.93." in page.inner_text("#about")
+        assert page.inner_text("#form-chain [name=sampler] option >> nth=0") == "own (confidence)"
+        page.click("#form-chain .run")
+        page.wait_for_selector("#form-chain:not([aria-busy])")
+        page.wait_for_selector("#canvas:not([hidden])")
+        page.fill("#form-chain [name=temperature]", "0.5")
+        page.select_option("#model", "mdlm")
+        page.wait_for_selector("body[data-model=mdlm]")
+        assert shown() == ["64", "0.5", "1", ""]
+        assert page.input_value("#form-schedule [name=steps]") == "32"

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unnoise.checkpoint.precision import widened
 from unnoise.checkpoint.tensors import read_tensors
 from unnoise.files import read_bytes
 
@@ -93,6 +94,7 @@ def read_weights(path: Path, belongs_to: str) -> dict[str, Tensor]:
     """The tensors of model.safetensors, or ValueError; a pickle is refused, and weights that belong to something else.
 
     belongs_to: the digest of the configuration and codec. Weights of the first format have none and are taken as they are.
+    Whole numbers are refused, unless the file announces them and has their scales.
     """
     if not path.is_file():
         raise ValueError("it is not an ordinary file")
@@ -104,6 +106,7 @@ def read_weights(path: Path, belongs_to: str) -> dict[str, Tensor]:
     about, found = read_tensors(path)
     if about.get(DIGEST, belongs_to) != belongs_to:
         raise ValueError(f"it was saved with another configuration or codec; {CONFIG} or a codec file was changed since")
+    found = widened(found, about)
     for name, value in found.items():
         if not value.is_floating_point():
             raise ValueError(f"the weight {name} has whole numbers ({value.dtype}), not floating-point ones")

@@ -21,9 +21,6 @@ ModelName = Annotated[
     str | None,
     arg(help=f"Folder of a trained model, a bundled name, or a language model from elsewhere; default: {DEFAULT_MODEL}."),
 ]
-    str | None,
-    arg(help=f"Folder of a trained model, a bundled name, or a language model from elsewhere; default: {DEFAULT_MODEL}."),
-]
 Device = Annotated[str, arg(help="auto, cpu, cuda, …")]
 
 
@@ -43,7 +40,14 @@ def open_model(name: str | None, device: str) -> "Model":
     """The model that a person means: a folder, a bundled name, or the newest."""
     from unnoise.model.io import load
 
-    return load(model_folders()[-1] if name is None else name).to(device_named(device))
+    return load(folder_of(name)).to(device_named(device))
+
+
+def folder_of(name: str | None) -> Path:
+    """Where that model is."""
+    from unnoise.checkpoint.ours import folder_of
+
+    return model_folders()[-1] if name is None else folder_of(name)
 
 
 def device_named(name: str) -> str:

@@ -43,6 +43,7 @@ class InpaintCommand(WritingCommand):
             picture = model.codec.decode_image(tokens)
             shown = np.where(known, picture, 128).astype(np.uint8)
             rows += [picture, shown, *model.draw(self.num_samples, picture, known, **self._options())]
+        self._say_recommended(model)
         return write_sheet(np.stack(rows), self.out, self.as_json, columns=2 + self.num_samples)
 
 

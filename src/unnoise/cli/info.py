@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.cli.base import Json, ModelName, bundled, model_folders, open_model, printable
+from unnoise.cli.base import Json, ModelName, bundled, folder_of, model_folders, open_model, printable
 
 if TYPE_CHECKING:
     from unnoise.model.model import Model
     from unnoise.sampler import Sampler
+
+CARD_LINES = 8  # of a card that are shown
 
 
 @dataclass
@@ -49,7 +51,7 @@ class InfoCommand:
             plot_schedule(model, self.picture)
             print(f"wrote {self.picture}", file=sys.stderr)
         if self.as_json:
-            result = model.config() | {"parameters": model.num_parameters}
+            result = model.config() | {"parameters": model.num_parameters, "card": model.card}
             print(json.dumps(result | (self._schedule(model) if self.schedule else {}), ensure_ascii=False))
             return 0
         print(f"{model.method.name}: {model.method.title}\n{model.method.paper}")
@@ -64,9 +66,21 @@ class InfoCommand:
             print(f"labels     {printable(', '.join(model.labels))}")
         for name, value in model.notes.items():
             print(f"{printable(name):10s} {printable(value)}")
+        if model.sampling:
+            print("recommends " + printable(", ".join(f"{name} {value}" for name, value in model.sampling.items())))
+        self._show_card(model)
         if self.schedule:
             self._show(self._schedule(model))
         return 0
+
+    def _show_card(self, model: "Model") -> None:
+        """Where the card of a model is, and its first lines."""
+        from unnoise.checkpoint.card import CARD, card_lines
+
+        if model.card:
+            print(f"card       {folder_of(self.folder or self.model) / CARD}")
+            for line in card_lines(model.card)[:CARD_LINES]:
+                print(f"           {printable(line)}")
 
     def _prepared(self, folder: Path) -> int:
         """Print what a folder of prepared data holds."""
@@ -131,7 +145,9 @@ class LsCommand:
         from unnoise.sampler_table import named_sampler, sampler_names
 
         networks = network_names()
-        models = {path.name if bundled(path) else str(path): _method_of(path) for path in model_folders()}
+        found_models = {path.name if bundled(path) else str(path): path for path in model_folders()}
+        models = {name: _method_of(path) for name, path in found_models.items()}
+        descriptions = {name: _description_of(path) for name, path in found_models.items()}
         samplers = {name: named_sampler(name) for name in sampler_names()}
         if self.as_json:
             found = {
@@ -141,6 +157,7 @@ class LsCommand:
                 "recipes": list(recipes()),
                 "codecs": codec_names(),
                 "models": models,
+                "descriptions": {name: words for name, words in descriptions.items() if words},
             }
             print(json.dumps(found, ensure_ascii=False))
             return 0
@@ -159,8 +176,8 @@ class LsCommand:
         print("codecs\n  " + ", ".join(codec_names()))
         print("recipes (unnoise ls --recipes has more of them)\n  " + ", ".join(recipes()))
         print("models")
-        for path, name in models.items():
-            print(f"  {printable(path):20s} {name}")
+        for name, method_name in models.items():
+            print(f"  {printable(name):20s} {method_name}{': ' if descriptions[name] else ''}{descriptions[name]}")
         return 0
 
     def _recipes(self) -> int:
@@ -198,3 +215,13 @@ def _method_of(folder: Path) -> str:
         return printable(read_config(folder)["method"])
     except ValueError:
         return "? (damaged)"
+
+
+def _description_of(folder: Path) -> str:
+    """What the card of the model in a folder says that it is; empty without a card."""
+    from unnoise.checkpoint.card import card_description, read_card
+
+    try:
+        return printable(card_description(read_card(folder)))
+    except ValueError:
+        return ""

@@ -17,6 +17,7 @@ import tyro
 from tyro.conf import FlagCreatePairsOff, OmitSubcommandPrefixes, subcommand
 
 from unnoise.cli.compare import CompareCommand
+from unnoise.cli.convert import ConvertCommand
 from unnoise.cli.correct import CorrectCommand
 from unnoise.cli.demo import DemoCommand
 from unnoise.cli.images import InpaintCommand
@@ -43,6 +44,7 @@ COMMANDS: dict[str, type[Any]] = {
     "compare": CompareCommand,
     "prepare": PrepareCommand,
     "plan": PlanCommand,
+    "convert": ConvertCommand,
     "info": InfoCommand,
     "ls": LsCommand,
     "noise": NoiseCommand,

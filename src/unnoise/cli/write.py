@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from unnoise.model.options import SamplingKeywords
     from unnoise.model.template import Template
 
+OWN = "default: what the model recommends, or "
+
 
 Stream = Annotated[
     bool, arg(help="Print while it is written: token by token (ar), block by block (bd3lm), all at once (other methods).")
@@ -31,16 +33,16 @@ class WritingCommand:
     model: ModelName = None
     num_samples: Annotated[int, arg(help="How many texts.")] = 2
     steps: Annotated[
-        int | None, arg(help="Network calls, at most (first-hitting, ar and ardm take one for each token); default: 128.")
+        int | None, arg(help=f"Network calls, at most (first-hitting, ar and ardm take one for each token); {OWN}128.")
     ] = None
     sampler: Annotated[
         str | None,
-        arg(help="A name from `unnoise ls`, with its fields as in remasking:rate=0.05; default: the method's own."),
+        arg(help=f"A name from `unnoise ls`, with its fields as in remasking:rate=0.05; {OWN}the method's."),
     ] = None
-    temperature: Annotated[
-        float | None, arg(help="Of the network's distribution; 0 takes the likeliest token; default: 1.")
-    ] = None
-    top_p: Annotated[float | None, arg(help="Keep the likeliest tokens of so much probability; default: 1.")] = None
+    temperature: Annotated[float | None, arg(help=f"Of the network's distribution; 0 takes the likeliest token; {OWN}1.")] = (
+        None
+    )
+    top_p: Annotated[float | None, arg(help=f"Keep the likeliest tokens of so much probability; {OWN}1.")] = None
     label: Annotated[str | None, arg(help="The class of what is written, for a model trained with labels.")] = None
     guidance: Annotated[float, arg(help="How much the label is insisted on; 1 is the model's own conditional.")] = 1.0
     seed: int = 0
@@ -60,13 +62,28 @@ class WritingCommand:
 
     def _filled(self, model: "Model", template: "Template", texts: list[str]) -> int:
         """Show texts that were filled in, and say if that was a heuristic."""
-        from unnoise.model.options import SamplingOptions
-
         exact = model.fills_exactly(template)
-        options = SamplingOptions.of(self._options())
         if not exact and not self.as_json:
             print(f"filling in with {model.method.name} is a heuristic: not its exact conditional", file=sys.stderr)
-        return self._show(model, texts, seed=self.seed, exact=exact and options.keeps_distribution(model.method.sampler))
+        return self._show(model, texts, seed=self.seed, exact=exact and self._keeps_distribution(model))
+
+    def _keeps_distribution(self, model: "Model") -> bool:
+        return model.sampling_options(self._options()).keeps_distribution(model.method.sampler)
+
+    def _say_recommended(self, model: "Model") -> None:
+        """Say which of the model's recommended options are used, and how to get its own distribution instead."""
+        from unnoise.model.options import SamplingOptions
+        from unnoise.sampler_table import named_sampler
+
+        taken = SamplingOptions.of(self._options()).taken(model.sampling)
+        if not taken or self.as_json:
+            return
+        plain = [f"--{name.replace('_', '-')} 1" for name in ("temperature", "top_p") if taken.get(name, 1) != 1]
+        if "sampler" in taken and not named_sampler(taken["sampler"]).keeps_distribution:
+            plain.insert(0, f"--sampler {model.own_sampler}")
+        used = ", ".join(f"{name.replace('_', '-')} {value}" for name, value in taken.items())
+        back = f" ({' '.join(plain)} for its own distribution)" if plain else ""
+        print(f"with the model's own sampling options: {used}{back}", file=sys.stderr)
 
     def _stream(self, model: "Model", prefix: str, length: int | None) -> int:
         """Print texts while they are written."""
@@ -81,6 +98,7 @@ class WritingCommand:
         return 0
 
     def _show(self, model: "Model", texts: list[str], **more: object) -> int:
+        self._say_recommended(model)
         if self.as_json:
             print(json.dumps({"method": model.method.name, "texts": texts, **more}, ensure_ascii=False))
             return 0
@@ -148,8 +166,9 @@ class GenerateCommand(WritingCommand):
             )
             print(f"wrote {self.replay}", file=sys.stderr)
         if model.codec.grid:
+            self._say_recommended(model)
             return write_sheet(result, self._sheet, self.as_json)
-        return self._show(model, result, seed=self.seed)
+        return self._show(model, result, seed=self.seed, keeps_distribution=self._keeps_distribution(model))
 
     @property
     def _sheet(self) -> Path:

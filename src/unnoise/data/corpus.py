@@ -1,8 +1,8 @@
 """Corpora: where texts come from, tokenised once and memory-mapped.
 
-`corpus(source)` takes a name (`sotu`, `text8`, `enwik8`, `digits`), a text file (plain or .gz), lines of JSON with `text` and
-perhaps `label` (.jsonl), a folder with train, valid and test, a folder that `prepare` has written, a file of images (.npz), or
-several of them with their weights, "A:0.7,B:0.3".
+`corpus(source)` takes a name (`sotu`, `text8`, `enwik8`, `digits`), a text file (plain or .gz), a table of one column (.csv),
+lines of JSON with `text` and perhaps `label` (.jsonl), a folder with train, valid and test, one that `prepare` has written,
+a file of images (.npz), or several of them with their weights, "A:0.7,B:0.3".
 """
 
 import hashlib
@@ -32,6 +32,7 @@ from unnoise.data.shard_index import is_prepared
 from unnoise.data.shards import ShardedCorpus
 from unnoise.data.source import Source
 from unnoise.data.splits import SPLITS, split_documents, split_name
+from unnoise.data.table import rows_as_lines
 from unnoise.data.texts import Cut, Rows, Stream, Texts
 from unnoise.files import LARGEST_TEXT, read_bytes, write_atomically
 
@@ -183,8 +184,9 @@ def _file(path: Path) -> Source:
 
 
 def read_text(path: Path) -> str:
-    """A text file, plain or .gz; bytes that are not UTF-8 are kept as surrogates."""
-    return read_bytes(path, LARGEST_TEXT, "text").decode("utf-8", "surrogateescape")
+    """A text file, plain or .gz; bytes that are not UTF-8 are kept as surrogates. Of a .csv file the rows, each a line."""
+    text = read_bytes(path, LARGEST_TEXT, "text").decode("utf-8", "surrogateescape")
+    return rows_as_lines(text, path.name) if ".csv" in path.suffixes else text
 
 
 def _key(paths: list[Path]) -> str:

@@ -85,7 +85,11 @@ def qualities(
     samples: int = 16,
     seed: int = 0,
 ) -> Iterator[Quality]:
-    """Texts by each sampler at each number of calls; by default by those of `COMPARED` that serve the model."""
+    """Texts by each sampler at each number of calls; by default by those of `COMPARED` that serve the model.
+
+    Nothing that the model recommends shapes them: it is the samplers that are compared.
+    """
     for name in samplers or [name for name in COMPARED if name in model.samplers] or [model.own_sampler]:
         for most in (model.length,) if name in BY_TOKEN else calls:
-            yield weigh(model.generate(samples, steps=most, sampler=name, seed=seed), by, name, most)
+            texts = model.generate(samples, steps=most, sampler=name, temperature=1.0, top_p=1.0, seed=seed)
+            yield weigh(texts, by, name, most)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from unnoise.checkpoint.card import CARD, read_card
 from unnoise.checkpoint.ours import (
     CONFIG,
     DIGEST,
@@ -18,12 +19,14 @@ from unnoise.checkpoint.ours import (
     read_config,
     read_weights,
 )
+from unnoise.checkpoint.precision import check_precision, narrowed
 from unnoise.checkpoint.published.decoder import Decoder
 from unnoise.checkpoint.published.formats import published_model
 from unnoise.checkpoint.tensors import packed
 from unnoise.data import codec_from, codec_kind
 from unnoise.files import write_atomically
 from unnoise.method_table import method as method_named
+from unnoise.model.options import checked_sampling
 from unnoise.network.base import config_of_network
 from unnoise.network.table import network_name, rebuild_network
 from unnoise.spelling import FILE as WORDS, Words
@@ -42,24 +45,32 @@ def config_of(model: "Model") -> dict[str, Any]:
         "codec": {"kind": codec_kind(model.codec), **model.codec.config()},
         "network": {"name": network_name(model.network), "config": config_of_network(model.network)},
         "notes": model.notes,
-    } | ({"whole_texts": True} if model.whole_texts else {})
+        **({"whole_texts": True} if model.whole_texts else {}),
+        **({"sampling": checked_sampling(model, model.sampling)} if model.sampling else {}),
+    }
 
 
-def save(model: "Model", folder: Path, weights: dict[str, Tensor] | None = None) -> None:
-    """Write the folder; each file is there whole or not at all. weights: instead of the model's own."""
+def save(model: "Model", folder: Path, weights: dict[str, Tensor] | None = None, dtype: str | None = None) -> None:
+    """Write the folder; each file is there whole or not at all. weights: instead of the model's own. dtype: of the weights in
+    the file, float32, float16, bfloat16 or int8; as they are by default."""
+    if dtype is not None:
+        check_precision(dtype)
     config = config_of(model)
     try:
         described = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
         raise ValueError(f"the configuration of the network or codec is not plain JSON ({error})") from error
     try:
-        content = packed(model.weights() if weights is None else weights, {DIGEST: digest(config, model.codec.identity())})
+        kept, about = narrowed(model.weights() if weights is None else weights, dtype)
+        content = packed(kept, {DIGEST: digest(config, model.codec.identity()), **about})
     except ValueError as error:
         raise ValueError(f"the weight {error}: such a model is not saved") from error
     folder.mkdir(parents=True, exist_ok=True)
     model.codec.save(folder)
     if model.words is not None:
         model.words.save(folder / WORDS)
+    if model.card:
+        write_atomically(folder / CARD, model.card.encode())
     write_atomically(folder / WEIGHTS, content)
     write_atomically(folder / CONFIG, described.encode())
 
@@ -85,6 +96,7 @@ def load(path: str | Path) -> "Model":
     model.notes = config["notes"]
     if (folder / WORDS).exists():
         model.words = Words.load(folder / WORDS)
+    model.card = read_card(folder)
     model.network.eval()
     return model
 
@@ -109,9 +121,14 @@ def without_weights(folder: Path, config: dict[str, Any]) -> "Model":
         entry = method_named(config["method"])
         codec = codec_from(config["codec"], folder)
         network = rebuild_network(config["network"]["name"], config["network"]["config"])
-        return Model(entry, codec, network, config["length"], config["labels"], bool(config.get("whole_texts")))
+        model = Model(entry, codec, network, config["length"], config["labels"], bool(config.get("whole_texts")))
     except (KeyError, TypeError, AttributeError, OverflowError, MemoryError, RuntimeError) as error:
         raise ValueError(f"{folder / CONFIG} does not describe a model of this version of unnoise ({error})") from error
+    try:
+        model.sampling = checked_sampling(model, config.get("sampling", {}))
+    except ValueError as error:
+        raise ValueError(f"{folder / CONFIG} recommends sampling options that cannot be used: {error}") from error
+    return model
 
 
 def put_weights(model: "Model", weights: dict[str, Tensor]) -> None:

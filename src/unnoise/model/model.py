@@ -59,6 +59,8 @@ class Model:
         self.bound: Objective = method.bound(self.process)
         self.notes: dict[str, Any] = {}
         self.words: Words | None = None  # of the corpus it was trained on
+        self.sampling: SamplingKeywords = {}  # recommended: steps, sampler, temperature and top_p where the user gives none
+        self.card = ""  # what there is to know about it, in Markdown
 
     @staticmethod
     def build(
@@ -92,9 +94,12 @@ class Model:
             built = build_network(network, needed, sized(size, width, depth, heads))
         return Model(entry, codec, built, length, names, whole_texts)
 
-    def save(self, path: str | Path) -> None:
-        """Write the folder `path`: config.json, model.safetensors and codec files, each whole or not at all."""
-        io.save(self, Path(path))
+    def save(self, path: str | Path, dtype: str | None = None) -> None:
+        """Write the folder `path`: config.json, model.safetensors and codec files, each whole or not at all.
+
+        dtype: of the weights in the file, float32, float16, bfloat16 or int8; as they are by default.
+        """
+        io.save(self, Path(path), dtype=dtype)
 
     @staticmethod
     def load(path: str | Path) -> "Model":
@@ -149,7 +154,7 @@ class Model:
 
         on_step gets every state of the first text, as `chain` yields them.
         """
-        return generate.write(self, self.template(None, length), n, length, SamplingOptions.of(options), on_step)
+        return generate.write(self, self.template(None, length), n, length, self.sampling_options(options), on_step)
 
     def chain(
         self, length: int | None = None, template: str | None = None, row: int = 0, **options: Unpack[SamplingKeywords]
@@ -157,7 +162,7 @@ class Model:
         """A text as it emerges, state by state; with `template`, the infilling of that. row: which of those that `generate`
         (or `infill`) writes with the same options."""
         before, rows = None, range(row, row + 1)
-        for frame in generate.frames(self, self.template(template, length), rows, length, SamplingOptions.of(options)):
+        for frame in generate.frames(self, self.template(template, length), rows, length, self.sampling_options(options)):
             yield generate.shown_step(self, frame, before)
             before = frame
 
@@ -174,7 +179,7 @@ class Model:
 
         The rest comes back unchanged. [GAP] is for methods of variable length; `length` then limits the whole.
         """
-        return generate.write(self, self.template(text), n, length, SamplingOptions.of(options))
+        return generate.write(self, self.template(text), n, length, self.sampling_options(options))
 
     def complete(
         self,
@@ -186,7 +191,7 @@ class Model:
     ) -> list[str]:
         """n texts of `length` tokens (at most, where the model chooses the length) that begin and end as given."""
         template = self.completion(prefix, suffix, length)
-        return generate.write(self, template, n, length or self.length, SamplingOptions.of(options))
+        return generate.write(self, template, n, length or self.length, self.sampling_options(options))
 
     def draw(
         self,
@@ -206,7 +211,7 @@ class Model:
         if known is not None:
             tokens = np.where(known.reshape(-1), tokens, -1)
         template = Template([], [], tokens.tolist())
-        images = generate.paint(self, self.codec, template, n, SamplingOptions.of(options), on_step)
+        images = generate.paint(self, self.codec, template, n, self.sampling_options(options), on_step)
         return np.stack(images)
 
     def template(self, text: str | None = None, length: int | None = None) -> Template:
@@ -261,6 +266,10 @@ class Model:
         return label
 
     # ---- samplers ----------------------------------------------------------------------------------------------------
+
+    def sampling_options(self, options: SamplingKeywords) -> SamplingOptions:
+        """How it writes with these options: the model's own recommended ones wherever none is given."""
+        return SamplingOptions.of(options).with_defaults(self.sampling)
 
     @cached_property
     def samplers(self) -> list[str]:

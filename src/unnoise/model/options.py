@@ -1,13 +1,17 @@
-"""How to write: the options of `generate`, `chain`, `infill` and `complete`."""
+"""How to write: the options of `generate`, `chain`, `infill` and `complete`, and those that a model recommends."""
 
 from dataclasses import dataclass, replace
-from typing import TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from unnoise.keywords import check_keywords
 from unnoise.sampler import Sampler
-from unnoise.sampler.base import SteppedSampler
+from unnoise.sampler.base import MOST_STEPS, SteppedSampler
 from unnoise.sampler_table import named_sampler
 
+if TYPE_CHECKING:
+    from unnoise.model.model import Model
+
+RECOMMENDED = ("sampler", "steps", "temperature", "top_p")  # what a model may recommend, under `sampling` in config.json
 STEPS = 128  # network calls, where nothing else is said
 STRONGEST_GUIDANCE = 100
 
@@ -28,9 +32,11 @@ class SamplingKeywords(TypedDict, total=False):
 class SamplingOptions:
     """How to write.
 
-    steps: network calls, at most; 128 by default, or what a sampler object has.
-    sampler: a name ("remasking"), a name with fields ("remasking:rate=0.05"), or a sampler; the method's own by default.
-    temperature: of the network's distribution, 1 by default, or what a sampler object has; 0 takes the likeliest token.
+    steps: network calls, at most; by default what the model recommends, or 128, or what a sampler object has.
+    sampler: a name ("remasking"), a name with fields ("remasking:rate=0.05"), or a sampler; by default the one that the model
+    recommends, or the method's own.
+    temperature: of the network's distribution; 0 takes the likeliest token; by default what the model recommends, or 1, or what
+    a sampler object has.
     top_p: keep the likeliest tokens that make up this much probability; likewise.
     seed: row i of the result depends on the seed and on i alone.
     label: the class of what is written, a number or a name, for a model trained with labels.
@@ -59,6 +65,20 @@ class SamplingOptions:
         check_keywords(SamplingOptions, options, "writing")
         return SamplingOptions(**options)
 
+    def with_defaults(self, recommended: SamplingKeywords) -> "SamplingOptions":
+        """These options, with a model's recommended ones where none is given, one by one.
+
+        A sampler object is given with all that it has, and so is what is set in a sampler's name.
+        """
+        return replace(self, **self.taken(recommended))
+
+    def taken(self, recommended: SamplingKeywords) -> dict[str, Any]:
+        """Those of a model's recommended options that take effect beside these."""
+        if self.sampler is not None and not isinstance(self.sampler, str):
+            return {}
+        named = self.sampler or ""
+        return {key: value for key, value in recommended.items() if vars(self)[key] is None and f"{key}=" not in named}
+
     def resolve(self, own: Sampler) -> Sampler:
         """The sampler that these options mean; `own` is the method's."""
         given = own if self.sampler is None else self.sampler
@@ -78,3 +98,22 @@ class SamplingOptions:
         """Whether samples follow the network's own distribution, given enough steps."""
         sampler = self.resolve(own)
         return sampler.temperature == sampler.top_p == self.guidance == 1 and sampler.keeps_distribution
+
+
+def checked_sampling(model: "Model", found: Any) -> SamplingKeywords:
+    """The sampling options that a model recommends, or ValueError: some of sampler (a name, perhaps with fields), steps,
+    temperature and top_p, with which it can write."""
+    if not isinstance(found, dict):
+        raise ValueError(f"they must be a table of some of {', '.join(RECOMMENDED)}, found {found!r}")
+    for name, value in found.items():
+        if name not in RECOMMENDED:
+            raise ValueError(f"there is no {name!r} among them; there are {', '.join(RECOMMENDED)}")
+        kind = {"sampler": str, "steps": int}.get(name, int | float)
+        if isinstance(value, bool) or not isinstance(value, kind):
+            words = {"sampler": "the name of a sampler", "steps": "a whole number"}.get(name, "a number")
+            raise ValueError(f"{name} must be {words}, found {value!r}")
+    if not 1 <= found.get("steps", 1) <= MOST_STEPS:
+        raise ValueError(f"steps must be a whole number ≥ 1 (and ≤ {MOST_STEPS:,}), found {found['steps']}")
+    sampling = cast(SamplingKeywords, {name: found[name] for name in RECOMMENDED if name in found})
+    model.check_sampler(SamplingOptions.of(sampling).resolve(model.method.sampler))
+    return sampling

@@ -97,7 +97,7 @@ def requested_completion(models: Models, fields: RequestFields) -> CompletionReq
         raise BadRequest("The field 'best_of' chooses among whole texts, which cannot be streamed.", param="best_of")
     rooms = [_room(model, prompt, suffix, fields) for prompt in prompts]
     seed = fields.whole("seed", 0, MOST_SEED, secrets.randbelow(2**31))
-    if fields.body.get("steps") is None:
+    if not fields.given("steps") and "steps" not in model.sampling:
         fields.body["steps"] = min(MOST_STEPS, max(16, *rooms))
     options = sampling_options(model, fields) | {"seed": seed}
     stops, echo = _stops(fields), fields.flag("echo")

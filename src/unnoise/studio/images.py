@@ -6,7 +6,7 @@ from unnoise.data import Pixels
 from unnoise.data.pixels import half
 from unnoise.model.generate import frames
 from unnoise.model.model import Model
-from unnoise.model.options import SamplingKeywords, SamplingOptions
+from unnoise.model.options import SamplingKeywords
 from unnoise.model.template import Template
 from unnoise.process.state import FREE
 from unnoise.studio.chain import Cost
@@ -27,7 +27,7 @@ class ImageRun:
 
     def __iter__(self) -> Iterator[Message]:
         template = Template([], [], self.given)
-        options = SamplingOptions.of(self.options)
+        options = self.model.sampling_options(self.options)
         drawn = frames(self.model, template, range(self.count), None, options, track_confidence=False)
         for frame in self.cost.of(drawn):
             yield {"t": round(frame.t, 4), "rows": frame.x.tolist()}

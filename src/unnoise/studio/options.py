@@ -31,13 +31,13 @@ def requested_text_model(models: Models, fields: RequestFields, default: str | N
 
 
 def sampling_options(model: Model, fields: RequestFields) -> SamplingKeywords:
-    """How to write; an empty sampler is the method's own, an empty label none."""
+    """How to write: what a request does not say, or an empty sampler, is what the model recommends; an empty label is none."""
     label = fields.choice("label", ["", *model.labels], "")
     options: SamplingKeywords = {
-        "steps": fields.whole("steps", 1, MOST_STEPS, 128),
+        "steps": fields.whole("steps", 1, MOST_STEPS) if fields.given("steps") else None,
         "sampler": requested_sampler(model, fields.text("sampler", "", 200)),
-        "temperature": fields.number("temperature", 0, 2, 1),
-        "top_p": fields.number("top_p", 0.01, 1, 1),
+        "temperature": fields.number("temperature", 0, 2, 1) if fields.given("temperature") else None,
+        "top_p": fields.number("top_p", 0.01, 1, 1) if fields.given("top_p") else None,
         "seed": fields.whole("seed", 0, MOST_SEED, 0),
         "label": label or None,
         "guidance": fields.number("guidance", 0, STRONGEST_GUIDANCE, 1) if label else 1.0,

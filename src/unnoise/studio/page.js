@@ -6,6 +6,7 @@
 const $ = (id) => document.getElementById(id);
 const VIEWS = ["chain", "infill", "spelling", "noise", "schedule", "samplers"];
 const MASK = "[MASK]", BLANK = "░", DOT = "·";
+const MOST_STEPS = 1024; // of a request
 const MOST_STATES = 160, MOST_NUMBERS = 200_000; // of a chain that are kept
 
 const EXAMPLES = {
@@ -823,6 +824,7 @@ async function openModel(name) {
     if (view !== "samplers") showSamplerFields(view);
     restoreInputs(view);
   }
+  fitSampling();
   fitInputs();
   VIEWS.forEach(remember);
   showModel();
@@ -857,7 +859,8 @@ function aboutModel() {
   const channels = image?.channels > 1 ? ` in ${image.channels} channels` : "";
   const what = image ? `Images of ${image.width} × ${image.height} pixels${channels}, ${image.levels} levels`
     : `${variable_length ? "Texts of at most" : "Texts of"} ${length} tokens (${codec})`;
-  return `${title}. ${what}, ${size} parameters.`;
+  const advice = Object.entries(model.sampling).map(([name, value]) => `${name.replace("_", "-")} ${value}`).join(", ");
+  return `${title}. ${what}, ${size} parameters.${advice && ` It recommends ${advice}.`}`;
 }
 
 function offerSamplers() {
@@ -879,6 +882,19 @@ function offerLabels() {
   for (const label of document.querySelectorAll(".label")) {
     label.hidden = !model.labels.length || (label.classList.contains("guidance") && !model.guidance);
   }
+}
+
+// What was recommended by the last model becomes what this one recommends; what was chosen otherwise stays.
+function fitSampling() {
+  const plain = { steps: 64, temperature: 1, top_p: 1 }, before = kept.sampling ?? plain, now = { ...plain, ...model.sampling };
+  now.steps = Math.min(now.steps, MOST_STEPS);
+  for (const name of Object.keys(plain)) {
+    for (const field of document.querySelectorAll(`.sampling input[name=${name}]`)) {
+      if (Number(field.value) === before[name]) field.value = now[name];
+      if (field.validity.stepMismatch) field.step = "any";
+    }
+  }
+  kept.sampling = { steps: now.steps, temperature: now.temperature, top_p: now.top_p };
 }
 
 // A length that was the last model's own becomes this one's own; no number is larger than this model takes.

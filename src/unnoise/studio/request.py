@@ -40,6 +40,11 @@ class RequestFields:
         """Let these be there unread."""
         self._read.update(names)
 
+    def given(self, name: str) -> bool:
+        """Whether a field is there, and is not null."""
+        self._read.add(name)
+        return self.body.get(name) is not None
+
     def _take(self, name: str, default: Any) -> Any:
         self._read.add(name)
         value = self.body.get(name)

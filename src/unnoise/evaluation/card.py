@@ -1,0 +1,107 @@
+"""A model's card: what it is and was trained on, by which command, held-out bits, and texts as they came.
+
+The facts about the data are told; everything else is measured or read from the model.
+"""
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from unnoise.data import codec_kind
+from unnoise.data.source import Source
+from unnoise.evaluation.dataset import evaluate_split, figure_kind
+from unnoise.model.model import Model
+
+SAMPLES = 6
+WIDTH = 100  # of the samples, in characters
+SHADES = " ░▒▓█"
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """What is told about a model.
+
+    name: how it is called.
+    description: one line: what it is and what it is good for.
+    data: what it was trained on, and where that comes from.
+    licence: of the data.
+    commands: which made it, one after another.
+    """
+
+    name: str
+    description: str
+    data: str
+    licence: str
+    commands: Sequence[str] = ()
+
+
+def model_card(
+    model: Model,
+    facts: CardFacts,
+    source: Source,
+    split: str = "test",
+    windows: int | None = 500,
+    draws: int = 16,
+    seed: int = 0,
+) -> str:
+    """The card in Markdown: bits over at most so many windows of a split, and six samples of one seed, none left out."""
+    found = evaluate_split(model, source, split, windows, draws, seed, error=0.005)
+    drawn = "" if model.method.exact else f", ± {found['stderr']:.3f} by drawing"
+    spread = "" if found["text_stderr"] is None else f" ± {found['text_stderr']:.3f}"
+    unit = "images" if model.codec.grid else "texts" if model.whole_texts or model.process.variable_length else "windows"
+    rows = {
+        "method": f"{model.method.name} ({model.method.title})",
+        "network": f"{model.config()['network']['name']}, {model.num_parameters:,} parameters",
+        "codec": f"{codec_kind(model.codec)}, {model.codec.vocab} tokens; at most {model.length} of them",
+        "data": facts.data,
+        "licence of the data": facts.licence,
+        "training": _training(model),
+        f"held-out bits per {model.codec.unit}": f"{found['bits_per_char']:.3f}{spread} over {found['windows']} {unit} of the "
+        f"{split} part ({figure_kind(model)}{drawn})",
+        "recommended sampling": ", ".join(f"{name} {value}" for name, value in model.sampling.items()),
+    }
+    parts = [
+        f"# {facts.name}",
+        facts.description,
+        "\n".join(["| | |", "|---|---|", *(f"| {name} | {words} |" for name, words in rows.items() if words)]),
+    ]
+    if facts.commands:
+        parts += ["## Made by", _indented("\n".join(facts.commands))]
+    command = f"unnoise generate --model {facts.name} --num-samples {SAMPLES} --seed {seed}"
+    parts += ["## Samples as they came", _indented(command), _samples(model, seed)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _training(model: Model) -> str:
+    steps, seconds = model.notes.get("steps"), model.notes.get("seconds")
+    shown = [f"{steps:,} steps"] if isinstance(steps, int) else []
+    if isinstance(seconds, int | float):
+        shown.append(f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours")
+    return ", ".join(shown)
+
+
+def _samples(model: Model, seed: int) -> str:
+    """Texts, each a block of its own lines; images side by side in shades."""
+    if model.codec.grid:
+        return _indented(shaded(model.draw(SAMPLES, seed=seed)))
+    texts = [text.encode("utf-8", "replace").decode() for text in model.generate(SAMPLES, seed=seed)]
+    return "\n\n".join(_indented(f"{i}  {_wrapped(text)}") for i, text in enumerate(texts, 1))
+
+
+def _wrapped(text: str) -> str:
+    lines = [part for line in text.splitlines() for part in textwrap.wrap(line, WIDTH, break_on_hyphens=False) or [""]]
+    return "\n   ".join("".join(c if c.isprintable() else "�" for c in line) for line in lines)
+
+
+def shaded(images: np.ndarray) -> str:
+    """Images [n, H, W(, C)] uint8 side by side, each pixel two characters of a shade."""
+    grey = images if images.ndim == 3 else images.mean(-1)
+    levels = (grey.astype(np.float64) * (len(SHADES) - 1) / 255).round().astype(int)
+    rows = ("  ".join("".join(2 * SHADES[level] for level in image[y]) for image in levels) for y in range(images.shape[1]))
+    return "\n".join(row.rstrip() for row in rows)
+
+
+def _indented(text: str) -> str:
+    return textwrap.indent(text, "    ", lambda line: True)

@@ -1,0 +1,125 @@
+"""How good written molecules are (SMILES): the measures of MOSES (Polykovskiy et al. 2020, arXiv:1811.12823).
+
+valid: the share that RDKit reads. unique@k: of the first k valid ones, the share that are distinct. novel: of the distinct
+valid ones, the share that was not trained on. Two strings are one molecule if RDKit writes it alike (its canonical SMILES).
+
+Internal diversity: 1 − the mean of |a ∧ b| / |a ∨ b| (Tanimoto) over all pairs of Morgan fingerprints (radius 2, 1024 bits),
+pairs of a molecule with itself included.
+
+Fréchet ChemNet distance (Preuer et al. 2018, arXiv:1803.09518): between normal distributions fitted to what the network ChemNet
+makes of two sets of molecules, |μ − ν|² + Tr(A + B − 2(AB)^½). It grows as sets get smaller, so sizes stand beside it.
+"""
+
+import importlib
+import importlib.util
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+BITS, RADIUS = 1024, 2  # of a fingerprint
+AT_ONCE = 256  # molecules that ChemNet reads together
+PAIRS = 512  # rows of the table of pairs at once
+
+
+def rdkit(module: str) -> Any:
+    """A module of RDKit, with its messages about strings that are no molecules turned off; ValueError if it is not there."""
+    try:
+        importlib.import_module("rdkit.RDLogger").DisableLog("rdApp.*")
+        return importlib.import_module(f"rdkit.{module}")
+    except ModuleNotFoundError as error:
+        raise ValueError("molecules need RDKit: pip install 'unnoise[molecules]'") from error
+
+
+def canonical(smiles: str) -> str | None:
+    """The SMILES that RDKit writes for a molecule, or None if it reads none."""
+    chem = rdkit("Chem")
+    molecule = chem.MolFromSmiles(smiles) if smiles.strip() else None
+    return None if molecule is None else chem.MolToSmiles(molecule)
+
+
+class MoleculeQuality(NamedTuple):
+    """Shares, the internal diversity, and the mean length of the strings."""
+
+    valid: float
+    unique_1k: float
+    unique_10k: float
+    novel: float
+    diversity: float
+    length: float
+
+
+def molecule_quality(written: Sequence[str], trained_on: Collection[str]) -> MoleculeQuality:
+    """Measures of strings as they were written, against the canonical SMILES that were trained on."""
+    valid = [found for found in map(canonical, written) if found is not None]
+    if not valid:
+        return MoleculeQuality(0, 0, 0, 0, 0, float(np.mean([len(smiles) for smiles in written])))
+    distinct = set(valid)
+    known = trained_on if isinstance(trained_on, set | frozenset) else set(trained_on)
+    return MoleculeQuality(
+        valid=len(valid) / len(written),
+        unique_1k=len(set(valid[:1000])) / len(valid[:1000]),
+        unique_10k=len(set(valid[:10000])) / len(valid[:10000]),
+        novel=len(distinct - known) / len(distinct),
+        diversity=internal_diversity(fingerprints(valid)),
+        length=float(np.mean([len(smiles) for smiles in written])),
+    )
+
+
+def fingerprints(molecules: Sequence[str]) -> np.ndarray:
+    """The Morgan fingerprint of each: [n, 1024] float32, 0 or 1."""
+    chem = rdkit("Chem")
+    make = rdkit("Chem.rdFingerprintGenerator").GetMorganGenerator(radius=RADIUS, fpSize=BITS)
+    return np.stack([make.GetFingerprintAsNumPy(chem.MolFromSmiles(one)) for one in molecules]).astype(np.float32)
+
+
+def internal_diversity(bits: np.ndarray) -> float:
+    """1 − the mean Tanimoto similarity of all pairs: bits [n, ·] of 0 and 1; two without any bit are alike."""
+    counts = bits.sum(1)
+    total = 0.0
+    for start in range(0, len(bits), PAIRS):
+        both = bits[start : start + PAIRS] @ bits.T
+        either = counts[start : start + PAIRS, None] + counts - both
+        total += float(np.divide(both, either, out=np.ones_like(both), where=either > 0).sum(dtype=np.float64))
+    return 1 - total / len(bits) ** 2
+
+
+# ---- Fréchet ChemNet distance -----------------------------------------------------------------------------------------
+
+
+def has_chemnet() -> bool:
+    """Whether ChemNet's weights are here: the package fcd_torch carries them."""
+    return importlib.util.find_spec("fcd_torch") is not None
+
+
+@torch.no_grad()
+def chemnet_activations(molecules: Sequence[str]) -> np.ndarray:
+    """What ChemNet's last layer makes of molecules: [n, 512] float64."""
+    if not has_chemnet():
+        raise ValueError("the Fréchet ChemNet distance needs ChemNet: pip install 'unnoise[molecules]'")
+    rdkit("Chem")
+    package = importlib.import_module("fcd_torch.utils")
+    weights = Path(str(package.__file__)).parent / "ChemNet_v0.13_pretrained.pt"
+    network = package.load_imported_model(torch.load(weights, weights_only=True)).eval()
+    read = package.SmilesDataset(molecules)
+    found = []
+    for start in range(0, len(molecules), AT_ONCE):
+        some = [read[i] for i in range(start, min(start + AT_ONCE, len(molecules)))]
+        found.append(network(torch.from_numpy(np.stack(some)).transpose(1, 2).float()).double().numpy())
+    return np.concatenate(found)
+
+
+def frechet_distance(a: np.ndarray, b: np.ndarray) -> float:
+    """|μ − ν|² + Tr(A + B − 2(AB)^½) of the means and covariances of two sets of points, [n, d] and [m, d].
+
+    Tr (AB)^½ is the sum of the square roots of the eigenvalues of A^½ B A^½, which is symmetric.
+    """
+    if min(len(a), len(b)) < 2:
+        raise ValueError(f"a covariance needs at least 2 points, found {min(len(a), len(b))}")
+    (mean_a, cov_a), (mean_b, cov_b) = ((x.mean(0), np.atleast_2d(np.cov(x, rowvar=False))) for x in (a, b))
+    values, vectors = np.linalg.eigh(cov_a)
+    root = vectors * np.sqrt(values.clip(0)) @ vectors.T
+    cross = np.sqrt(np.linalg.eigvalsh(root @ cov_b @ root).clip(0)).sum()
+    return float(((mean_a - mean_b) ** 2).sum() + np.trace(cov_a) + np.trace(cov_b) - 2 * cross)
