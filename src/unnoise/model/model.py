@@ -172,7 +172,7 @@ class Model:
         """A text that begins as given, piece by piece: token by token for ar, block by block for bd3lm, all at once for methods
         that write everywhere at a time. row: which of those that `complete` writes with the same options."""
         template = self.completion(prefix, "", length)
-        return generate.stream(self, template, row, length or self.length, SamplingOptions.of(options))
+        return generate.stream(self, template, row, length or self.length, self.sampling_options(options))
 
     def infill(self, text: str, n: int = 1, length: int | None = None, **options: Unpack[SamplingKeywords]) -> list[str]:
         """n variants of a text with each [MASK] replaced by one token, and each [GAP] by as many as the model likes.
