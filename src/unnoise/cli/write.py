@@ -170,7 +170,7 @@ class CompleteCommand(WritingCommand):
         if self.blanks is not None:
             if length is not None or self.blanks < 1:
                 raise ValueError("give either --length or --blanks, which must be ≥ 1")
-            length = len(model.codec.encode(self.prefix)) + self.blanks + len(model.codec.encode(self.suffix))
+            length = len(model.codec.encode_before(self.prefix)) + self.blanks + len(model.codec.encode(self.suffix))
         template = model.completion(self.prefix, self.suffix, length)
         texts = model.complete(self.prefix, self.suffix, length, self.num_samples, **self._options())
         return self._filled(model, template, texts)

@@ -1,6 +1,7 @@
 """The object people use: codec, network and method in one, with the verbs they want."""
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
@@ -15,10 +16,12 @@ from unnoise.data.source import Source
 from unnoise.data.texts import Cut, FilledTexts, Texts
 from unnoise.method_table import Method, method as method_named
 from unnoise.model import generate, io, likelihood
+from unnoise.model.fill import Candidate, fill, filled_in, with_words
 from unnoise.model.generate import OnStep, Step
 from unnoise.model.likelihood import Score
 from unnoise.model.options import SamplingKeywords, SamplingOptions
-from unnoise.model.template import GAP, MASK, Template
+from unnoise.model.template import BLANKS, GAP, MASK, WORD, Template
+from unnoise.model.word_tokens import WordTokens
 from unnoise.network.base import check_network, device_of
 from unnoise.network.table import build_network
 from unnoise.network.transformer import sized
@@ -161,11 +164,39 @@ class Model:
             before = frame
 
     def infill(self, text: str, n: int = 1, length: int | None = None, **options: Unpack[SamplingKeywords]) -> list[str]:
-        """n variants of a text with each [MASK] replaced by one token, and each [GAP] by as many as the model likes.
+        """n variants of a text with each [MASK] replaced by one token, each [GAP] by as many as the model likes, and each
+        [WORD] by a word.
 
-        The rest comes back unchanged. [GAP] is for methods of variable length; `length` then limits the whole.
+        The rest comes back unchanged. [GAP] is for methods of variable length; `length` then limits the whole. Words are those
+        of `fill`: of a text with [WORD]s these are its n likeliest variants, or fewer where there are not so many.
         """
-        return generate.write(self, self.template(text), n, length, SamplingOptions.of(options))
+        chosen = SamplingOptions.of(options)
+        if WORD not in text:
+            return generate.write(self, self.template(text), n, length, chosen)
+        ways = filled_in(self.fill(text, n, chosen.label, chosen.guidance), n)
+        texts = [with_words(text, words) for words, _ in ways]
+        if not BLANKS.search(text):
+            return texts
+        return [
+            generate.write(self, self.template(one), 1, length, replace(chosen, seed=chosen.seed + i))[0]
+            for i, one in enumerate(texts)
+        ]
+
+    def fill(
+        self, text: str, most: int = 5, label: int | str | None = None, guidance: float = 1.0
+    ) -> list[list[Candidate]]:
+        """For each [WORD] of a text its likeliest words, at most `most`: pairs of the word and its probability.
+
+        The model chooses the length of a word too. Probabilities are the model's own, normalised over the words that were
+        considered, of which these are the first. Several marks are filled one after another, the surest first. For models of
+        masked noise, ar, and flexmdm, where probabilities are shares of what it draws.
+        """
+        return fill(self, text, most, label, guidance)
+
+    @cached_property
+    def word_tokens(self) -> WordTokens:
+        """Which tokens of the codec make words."""
+        return WordTokens.of(self.codec)
 
     def complete(
         self,
@@ -220,7 +251,7 @@ class Model:
     def completion(self, prefix: str = "", suffix: str = "", length: int | None = None) -> Template:
         """What `complete` fills in."""
         longest = self.length if length is None else length
-        given = len(self.codec.encode(prefix)) + len(self.codec.encode(suffix))
+        given = len(self.codec.encode_before(prefix)) + len(self.codec.encode(suffix))
         if longest <= given:
             raise ValueError(f"prefix and suffix have {given} tokens: nothing is left to write in a length of {longest}")
         self._check_length(longest)

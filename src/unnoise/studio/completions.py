@@ -39,7 +39,7 @@ class CompletionRequest:
 
     def tokens(self, prompt: str) -> int:
         """How many tokens are given with a prompt."""
-        return len(self.model.codec.encode(prompt)) + len(self.model.codec.encode(self.suffix))
+        return len(self.model.codec.encode_before(prompt)) + len(self.model.codec.encode(self.suffix))
 
 
 class Completion(NamedTuple):
@@ -117,7 +117,7 @@ def _prompts(fields: RequestFields) -> list[str]:
 
 def _room(model: Model, prompt: str, suffix: str, fields: RequestFields) -> int:
     """How many tokens are written between this prompt and the suffix, at most."""
-    given = len(model.codec.encode(prompt)) + len(model.codec.encode(suffix))
+    given = len(model.codec.encode_before(prompt)) + len(model.codec.encode(suffix))
     room = model.length - given
     if room < 1:
         raise BadRequest(
