@@ -19,6 +19,7 @@ from tyro.conf import FlagCreatePairsOff, OmitSubcommandPrefixes, subcommand
 from unnoise.cli.compare import CompareCommand
 from unnoise.cli.correct import CorrectCommand
 from unnoise.cli.demo import DemoCommand
+from unnoise.cli.fill import FillCommand
 from unnoise.cli.images import InpaintCommand
 from unnoise.cli.info import InfoCommand, LsCommand
 from unnoise.cli.measure import EvalCommand, ScoreCommand
@@ -34,6 +35,7 @@ COMMANDS: dict[str, type[Any]] = {
     "train": TrainCommand,
     "generate": GenerateCommand,
     "infill": InfillCommand,
+    "fill": FillCommand,
     "complete": CompleteCommand,
     "inpaint": InpaintCommand,
     "correct": CorrectCommand,

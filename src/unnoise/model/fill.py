@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -16,7 +17,8 @@ from unnoise.process.masked import Masked
 if TYPE_CHECKING:
     from unnoise.model.model import Model
 
-WINDOW = 128  # tokens that are read, the word's included
+WINDOW = 96  # tokens that are read, the word's included
+READ = 12 * WINDOW  # characters on each side that the window is taken from
 DRAWS = 32  # fillings that are drawn from a model of variable length
 DRAW_STEPS = 16
 FIRST_WORD = re.compile(rf"\s*([\w{INSIDE}]+)")
@@ -29,75 +31,78 @@ class Candidate(NamedTuple):
     probability: float
 
 
-class Mark(NamedTuple):
-    """A [WORD]: the character at which it starts, and the text between it and the marks beside it."""
+class Filling:
+    """Fills the [WORD]s of a text one after another, the surest first; iterating does the work, a search at a time, and yields
+    the number of the mark it was for.
 
-    start: int
-    before: str
-    after: str
-
-
-@torch.no_grad()
-def fill(
-    model: "Model", text: str, most: int = 5, label: int | str | None = None, guidance: float = 1.0
-) -> list[list[Candidate]]:
-    """For each [WORD] its `most` likeliest words; marks are filled one after another, the surest first.
-
-    A mark is read with the text up to the marks beside it, those with their first candidates where they are filled already.
+    A mark is read with the text up to the marks beside it that are not filled, so that it is searched for again when one of
+    them is filled nearby. found: the candidates of each mark by its number, likeliest first.
     """
-    if most < 1:
-        raise ValueError(f"the number of candidates must be ≥ 1, found {most}")
-    pieces = text.split(WORD)
-    if len(pieces) == 1:
-        raise ValueError(f"no word to fill in: mark each with {WORD}")
-    finder = WordFinder(model, label, guidance)
-    chosen: dict[int, list[Candidate]] = {}
-    ranked: dict[int, list[Candidate]] = {}
-    for _ in pieces[1:]:
-        for i in range(len(pieces) - 1):
-            if i not in chosen and i not in ranked:
-                ranked[i] = finder.candidates(*_context(pieces, chosen, i))
-        surest = max(ranked, key=lambda i: ranked[i][0].probability if ranked[i] else 0.0)
-        chosen[surest] = ranked.pop(surest)
-        for beside in _unfilled_beside(surest, len(pieces) - 1, chosen):  # they have more context now
-            ranked.pop(beside, None)
-    return [chosen[i][:most] for i in range(len(pieces) - 1)]
 
+    def __init__(self, model: "Model", text: str, label: int | str | None = None, guidance: float = 1.0):
+        self.pieces = text.split(WORD)
+        if len(self.pieces) == 1:
+            raise ValueError(f"no word to fill in: mark each with {WORD}")
+        self.finder = WordFinder(model, label, guidance)
+        self.found: dict[int, list[Candidate]] = {}
 
-def filled_in(found: list[list[Candidate]], n: int) -> list[tuple[list[str], float]]:
-    """The n likeliest ways to fill in all marks together, a word for each, with the product of their probabilities."""
-    ways: list[tuple[list[str], float]] = [([], 1.0)]
-    for candidates in found:
-        longer = [([*words, one.text], p * one.probability) for words, p in ways for one in candidates or [Candidate(WORD, 1.0)]]
-        ways = sorted(longer, key=lambda way: -way[1])[:n]
-    return ways
+    @property
+    def count(self) -> int:
+        """How many marks there are."""
+        return len(self.pieces) - 1
 
+    def __iter__(self) -> Iterator[int]:
+        places: dict[int, Place] = {}
+        ranked: dict[int, list[Candidate]] = {}
+        changed = list(range(self.count))
+        while len(self.found) < self.count:
+            for i in changed:
+                place = self.finder.place(*self.context(i))
+                if places.get(i) != place:
+                    places[i], ranked[i] = place, self.finder.candidates(place)
+                    yield i
+            surest = max(ranked, key=lambda i: ranked[i][0].probability if ranked[i] else 0.0)
+            self.found[surest] = ranked.pop(surest)
+            beside = (range(surest - 1, -1, -1), range(surest + 1, self.count))
+            nearest = (next((i for i in side if i not in self.found), None) for side in beside)
+            changed = [i for i in nearest if i is not None]
 
-def with_words(text: str, words: list[str]) -> str:
-    """The text with these words in the place of its marks."""
-    pieces = text.split(WORD)
-    return pieces[0] + "".join(word + piece for word, piece in zip(words, pieces[1:], strict=True))
+    def context(self, i: int) -> tuple[str, str]:
+        """The text before and after mark i, with the first candidates of marks that are filled, up to one that is not."""
+        before, after = self.pieces[i], self.pieces[i + 1]
+        for j in range(i - 1, -1, -1):
+            if len(before) > READ or not self.found.get(j):
+                break
+            before = self.pieces[j] + self.found[j][0].text + before
+        for j in range(i + 1, self.count):
+            if len(after) > READ or not self.found.get(j):
+                break
+            after += self.found[j][0].text + self.pieces[j + 1]
+        return MARKS.split(before[-READ:])[-1], MARKS.split(after[:READ])[0]
 
+    def candidates(self, most: int) -> list[list[Candidate]]:
+        """At most so many of each mark."""
+        return [self.found[i][:most] for i in range(self.count)]
 
-def _context(pieces: list[str], chosen: dict[int, list[Candidate]], i: int) -> tuple[str, str]:
-    """The text before and after mark i, up to the next mark that is not filled."""
-    before, after = pieces[i], pieces[i + 1]
-    for j in range(i - 1, -1, -1):
-        if not chosen.get(j):
-            break
-        before = pieces[j] + chosen[j][0].text + before
-    for j in range(i + 1, len(pieces) - 1):
-        if not chosen.get(j):
-            break
-        after += chosen[j][0].text + pieces[j + 1]
-    return MARKS.split(before)[-1], MARKS.split(after)[0]
+    def ways(self, n: int) -> list[tuple[list[str], float]]:
+        """The n likeliest ways to fill in all marks, a word for each, with the product of their probabilities; a mark that
+        nothing was found for stays."""
+        ways: list[tuple[list[str], float]] = [([], 1.0)]
+        for i in range(self.count):
+            here = self.found[i][:n] or [Candidate(WORD, 1.0)]
+            longer = [([*words, one.text], p * one.probability) for words, p in ways for one in here]
+            ways = sorted(longer, key=lambda way: -way[1])[:n]
+        return ways
 
+    def text(self, words: list[str]) -> str:
+        """The text with these words in the place of its marks."""
+        return self.pieces[0] + "".join(word + piece for word, piece in zip(words, self.pieces[1:], strict=True))
 
-def _unfilled_beside(i: int, count: int, chosen: dict[int, list[Candidate]]) -> list[int]:
-    """The nearest marks on either side that are not filled."""
-    left = next((j for j in range(i - 1, -1, -1) if j not in chosen), None)
-    right = next((j for j in range(i + 1, count) if j not in chosen), None)
-    return [j for j in (left, right) if j is not None]
+    def finished(self) -> "Filling":
+        """This, with all marks filled."""
+        for _ in self:
+            pass
+        return self
 
 
 class WordFinder:
@@ -111,9 +116,10 @@ class WordFinder:
         self.words = model.word_tokens.to(model.device)
         model.network.eval()
 
-    def candidates(self, before: str, after: str) -> list[Candidate]:
-        """What could stand between two texts, the likeliest first, with probabilities that sum to 1."""
-        model, place = self.model, self.place(before, after)
+    @torch.no_grad()
+    def candidates(self, place: Place) -> list[Candidate]:
+        """What could stand at a place, the likeliest first, with probabilities that sum to 1."""
+        model = self.model
         scores: dict[str, float] = {}
         if isinstance(model.process, Masked):
             found = word_search.find_words(model, self.denoiser, self.words, place)

@@ -16,7 +16,7 @@ from unnoise.data.source import Source
 from unnoise.data.texts import Cut, FilledTexts, Texts
 from unnoise.method_table import Method, method as method_named
 from unnoise.model import generate, io, likelihood
-from unnoise.model.fill import Candidate, fill, filled_in, with_words
+from unnoise.model.fill import Candidate, Filling
 from unnoise.model.generate import OnStep, Step
 from unnoise.model.likelihood import Score
 from unnoise.model.options import SamplingKeywords, SamplingOptions
@@ -167,20 +167,14 @@ class Model:
         """n variants of a text with each [MASK] replaced by one token, each [GAP] by as many as the model likes, and each
         [WORD] by a word.
 
-        The rest comes back unchanged. [GAP] is for methods of variable length; `length` then limits the whole. Words are those
-        of `fill`: of a text with [WORD]s these are its n likeliest variants, or fewer where there are not so many.
+        The rest comes back unchanged. [GAP] is for methods of variable length; `length` then limits the whole. Of a text with
+        [WORD]s these are not draws, but its n likeliest variants (fewer where there are not so many), by `fill`.
         """
         chosen = SamplingOptions.of(options)
         if WORD not in text:
             return generate.write(self, self.template(text), n, length, chosen)
-        ways = filled_in(self.fill(text, n, chosen.label, chosen.guidance), n)
-        texts = [with_words(text, words) for words, _ in ways]
-        if not BLANKS.search(text):
-            return texts
-        return [
-            generate.write(self, self.template(one), 1, length, replace(chosen, seed=chosen.seed + i))[0]
-            for i, one in enumerate(texts)
-        ]
+        filling = self.filling(text, chosen.label, chosen.guidance).finished()
+        return [filling.text(words) for words, _ in filling.ways(n)]
 
     def fill(
         self, text: str, most: int = 5, label: int | str | None = None, guidance: float = 1.0
@@ -189,9 +183,17 @@ class Model:
 
         The model chooses the length of a word too. Probabilities are the model's own, normalised over the words that were
         considered, of which these are the first. Several marks are filled one after another, the surest first. For models of
-        masked noise, ar, and flexmdm, where probabilities are shares of what it draws.
+        masked noise, ar, and flexmdm, where a probability is the share of what it draws.
         """
-        return fill(self, text, most, label, guidance)
+        if most < 1:
+            raise ValueError(f"the number of candidates must be ≥ 1, found {most}")
+        return Filling(self, text, label, guidance).finished().candidates(most)
+
+    def filling(self, text: str, label: int | str | None = None, guidance: float = 1.0) -> Filling:
+        """The same, mark by mark; a text with [WORD]s has no [MASK] and no [GAP]."""
+        if BLANKS.search(text):
+            raise ValueError(f"fill in each {WORD} first, then {MASK} and {GAP}: a text cannot have both here")
+        return Filling(self, text, label, guidance)
 
     @cached_property
     def word_tokens(self) -> WordTokens:

@@ -60,7 +60,7 @@ class Template(NamedTuple):
         if not self.joins_blanks:
             return list(texts)
         found = []
-        for text, before, after in zip(texts, self.pieces, self.pieces[1:], strict=True):
+        for text, before, after in zip(texts, self.pieces[:-1], self.pieces[1:], strict=True):
             text = text.lstrip(" ") if before.endswith(" ") else text
             found.append(text.rstrip(" ") if after.startswith(" ") else text)
         return found

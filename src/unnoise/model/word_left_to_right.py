@@ -16,8 +16,8 @@ from unnoise.process.base import gather
 if TYPE_CHECKING:
     from unnoise.model.model import Model
 
-BEAM = 24  # beginnings that are kept
-RANKED = 48  # words that are read with what comes after them
+BEAM = 16  # beginnings that are kept
+RANKED = 24  # words that are read with what comes after them
 FOLLOWING = 24  # tokens of that
 ROWS = 64  # rows of a network call, at most
 
@@ -32,20 +32,21 @@ def find_words(model: "Model", denoiser: Denoiser, words: WordTokens, place: Pla
         if n:
             ends = log_p[:, following[0]] if following else log_p.masked_fill(~words.beyond, -torch.inf).logsumexp(1)
             found += [word._replace(log_p=word.log_p + end) for word, end in zip(beginnings, ends.tolist(), strict=True)]
+            found = sorted(found, key=lambda word: -word.log_p)[:RANKED]
         if n == place.longest:
             break
         allowed = words.inside if n else words.after_blank if place.after_blank else words.first
         scores = log_p.masked_fill(~allowed, -torch.inf) + torch.tensor([w.log_p for w in beginnings]).to(log_p)[:, None]
         best = scores.flatten().topk(min(BEAM, scores.numel()))
+        least = found[-1].log_p if len(found) == RANKED else -torch.inf  # a beginning never becomes likelier
         beginnings = [
             Found((*beginnings[at // log_p.shape[1]].tokens, at % log_p.shape[1]), score)
             for score, at in zip(best.values.tolist(), best.indices.tolist(), strict=True)
-            if score > -torch.inf
+            if score > least
         ]
         if not beginnings:
             break
-    ranked = sorted(found, key=lambda word: -word.log_p)[:RANKED]
-    return _with_following(model, denoiser, place, ranked, following) if len(following) > 1 else ranked
+    return _with_following(model, denoiser, place, found, following) if len(following) > 1 else found
 
 
 def _with_following(

@@ -10,7 +10,7 @@ from unnoise.data import Codec
 INSIDE = "'’-"  # besides letters and digits
 PART_OF_CHARACTER = "�"  # how a codec of bytes shows a byte that is no character by itself
 LONGEST = {False: 14, True: 4}  # tokens of a word, by whether blanks belong to the word after them
-REACH = {False: 8, True: 3}  # tokens after a word by which its length is judged
+REACH = {False: 4, True: 2}  # tokens after a word by which its length is judged
 
 
 @dataclass(frozen=True)

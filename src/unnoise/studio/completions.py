@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from unnoise.model.model import Model
 from unnoise.model.options import SamplingKeywords
-from unnoise.model.template import BLANKS, GAP, MASK
+from unnoise.model.template import GAP, MARKS, MASK, WORD
 from unnoise.studio.chain import ChainRun
 from unnoise.studio.jobs import Message, Steps
 from unnoise.studio.models import Models
@@ -88,8 +88,8 @@ def requested_completion(models: Models, fields: RequestFields) -> CompletionReq
     default = (models.text_names or models.names)[-1]
     model = requested_text_model(models, fields, default)
     prompts, suffix = _prompts(fields), fields.text("suffix", "")
-    if any(BLANKS.search(text) for text in (*prompts, suffix)):
-        raise BadRequest(f"A prompt cannot hold {MASK} or {GAP}: what comes after the blank is the suffix.", param="prompt")
+    if any(MARKS.search(text) for text in (*prompts, suffix)):
+        raise BadRequest(f"A prompt cannot hold {MASK}, {GAP} or {WORD}: what comes after the blank is the suffix.", param="prompt")
     n = fields.whole("n", 1, MOST_CHOICES, 1)
     best_of = fields.whole("best_of", n, MOST_DRAWN, n)
     if best_of > n and fields.body.get("stream"):
