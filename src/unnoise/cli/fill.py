@@ -88,7 +88,7 @@ class FillCommand:
 
 def _shown(mark: dict[str, Any]) -> str:
     """A mark in its context, and below it what is proposed."""
-    before, after = mark["before"], mark["after"]
+    before, after = (mark[side].replace("[WORD]", "___") for side in ("before", "after"))
     if len(before) > CONTEXT:
         before = "…" + before[-CONTEXT:].partition(" ")[2]
     if len(after) > CONTEXT:

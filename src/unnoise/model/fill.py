@@ -122,9 +122,9 @@ class WordFinder:
         model = self.model
         scores: dict[str, float] = {}
         if isinstance(model.process, Masked):
-            found = word_search.find_words(model, self.denoiser, self.words, place)
+            found = word_search.find_words(model.process, self.denoiser, self.words, place)
         elif isinstance(self.denoiser, NextToken):
-            found = word_left_to_right.find_words(model, self.denoiser, self.words, place)
+            found = word_left_to_right.find_words(self.denoiser, self.words, place)
         elif model.process.variable_length:
             found = self._drawn(place)
         else:

@@ -1,8 +1,6 @@
 """The likeliest words for a place in a text, by an autoregressive model: beams of words that follow the text before it, ranked by
 log p(w | a) + log p(c | a, w), where c is what comes after."""
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
@@ -13,22 +11,19 @@ from unnoise.model.word_search import Found, Place
 from unnoise.model.word_tokens import WordTokens
 from unnoise.process.base import gather
 
-if TYPE_CHECKING:
-    from unnoise.model.model import Model
-
 BEAM = 16  # beginnings that are kept
 RANKED = 24  # words that are read with what comes after them
 FOLLOWING = 24  # tokens of that
 ROWS = 64  # rows of a network call, at most
 
 
-def find_words(model: "Model", denoiser: Denoiser, words: WordTokens, place: Place) -> list[Found]:
+def find_words(denoiser: Denoiser, words: WordTokens, place: Place) -> list[Found]:
     """Words for a place, with log p(w, c | a)."""
     following = place.after[:FOLLOWING]
     beginnings, found = [Found((), 0.0)], []
     for n in range(place.longest + 1):
         rows = [[*place.before, *word.tokens, 0] for word in beginnings]  # what is asked for is not read
-        log_p = _log_p(model, denoiser, rows, [range(len(row) - 1, len(row)) for row in rows])
+        log_p = _log_p(words.inside.device, denoiser, rows, [range(len(row) - 1, len(row)) for row in rows])
         if n:
             ends = log_p[:, following[0]] if following else log_p.masked_fill(~words.beyond, -torch.inf).logsumexp(1)
             found += [word._replace(log_p=word.log_p + end) for word, end in zip(beginnings, ends.tolist(), strict=True)]
@@ -46,26 +41,26 @@ def find_words(model: "Model", denoiser: Denoiser, words: WordTokens, place: Pla
         ]
         if not beginnings:
             break
-    return _with_following(model, denoiser, place, found, following) if len(following) > 1 else found
+    return _with_following(denoiser, words, place, found, following) if len(following) > 1 else found
 
 
 def _with_following(
-    model: "Model", denoiser: Denoiser, place: Place, found: list[Found], following: list[int]
+    denoiser: Denoiser, words: WordTokens, place: Place, found: list[Found], following: list[int]
 ) -> list[Found]:
     """The words with the whole of what follows: log p of its first token is there already."""
     rest = len(following) - 1
     rows = [[*place.before, *word.tokens, *following] for word in found]
     asked = [range(len(row) - rest, len(row)) for row in rows]
     longest = max(map(len, rows))
-    log_p = _log_p(model, denoiser, [row + [0] * (longest - len(row)) for row in rows], asked)
+    log_p = _log_p(words.inside.device, denoiser, [row + [0] * (longest - len(row)) for row in rows], asked)
     tokens = torch.tensor(following[1:] * len(rows), device=log_p.device)
     more = gather(log_p, tokens).view(-1, rest).sum(1).tolist()
     return [word._replace(log_p=word.log_p + one) for word, one in zip(found, more, strict=True)]
 
 
-def _log_p(model: "Model", denoiser: Denoiser, rows: list[list[int]], asked: list[range]) -> Tensor:
+def _log_p(device: torch.device, denoiser: Denoiser, rows: list[list[int]], asked: list[range]) -> Tensor:
     """log p of the token at these places of each row, given those before it: [n, K]."""
-    x = torch.tensor(rows, device=model.device)
+    x = torch.tensor(rows, device=device)
     where = torch.zeros_like(x, dtype=torch.bool)
     for i, places in enumerate(asked):
         where[i, places.start : places.stop] = True

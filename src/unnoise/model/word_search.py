@@ -11,7 +11,7 @@ length, so that all rows speak of one window. A state determines which position 
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,9 +20,6 @@ from unnoise.denoiser import Denoiser, predict_clean
 from unnoise.model.batches import rows_at_once
 from unnoise.model.word_tokens import WordTokens
 from unnoise.process.masked import Masked
-
-if TYPE_CHECKING:
-    from unnoise.model.model import Model
 
 BEAM = 8  # states of each length that are kept
 CHILDREN = 8  # tokens that are tried at a position
@@ -46,17 +43,16 @@ class Found(NamedTuple):
     log_p: float
 
 
-def find_words(model: "Model", denoiser: Denoiser, words: WordTokens, place: Place) -> list[Found]:
-    """Words for a place, with log p(w, c | a) up to a constant."""
-    assert isinstance(model.process, Masked)
-    return MaskedSearch(model, model.process, denoiser, words, place).run()
+def find_words(process: Masked, denoiser: Denoiser, words: WordTokens, place: Place) -> list[Found]:
+    """Words for a place, with log p(w, c | a)."""
+    return MaskedSearch(process, denoiser, words, place).run()
 
 
 class MaskedSearch:
-    """Beams over words of every length, one token a step; `network` reads the states of all lengths together."""
+    """Beams of states of every length, a token a step; a network call reads states of all lengths."""
 
-    def __init__(self, model: "Model", process: Masked, denoiser: Denoiser, words: WordTokens, place: Place):
-        self.model, self.process, self.denoiser, self.words, self.place = model, process, denoiser, words, place
+    def __init__(self, process: Masked, denoiser: Denoiser, words: WordTokens, place: Place):
+        self.process, self.denoiser, self.words, self.place = process, denoiser, words, place
         self.start = len(place.before)
         self.length = len(place.before) + place.longest + len(place.after)
         self.begins = words.after_blank if place.after_blank else words.first
@@ -123,7 +119,7 @@ class MaskedSearch:
 
     def _log_p(self, rows: list[list[int]], places: list[list[int]]) -> Tensor:
         """log μ at these places of each row: [n, K]."""
-        x = torch.tensor(rows, device=self.model.device)
+        x = torch.tensor(rows, device=self.process.device)
         where = torch.zeros_like(x, dtype=torch.bool)
         for i, some in enumerate(places):
             where[i, some] = True
