@@ -4,10 +4,10 @@
     python benchmarks/fill.py path/to/text8 --model wiki --beside wiki-ar
     python benchmarks/fill.py --phrases --model wiki --beside wiki-ar
 
-The corpus is a folder with train and test. From its test part come 300 passages, and in each one content word of four letters or
-more is blanked by [WORD]; seed and stop words are fixed. The baseline counts n-grams of words in the train part and ranks every
-word w by stupid backoff (Brants et al. 2007): the score of w after the four words before it, and of each of the four words after
-it with w in their context. `--phrases` asks for the blanked word of thirty set phrases instead.
+The corpus is a folder with train and test. From its test part come 300 passages, and in each one content word of at least four
+letters is blanked by [WORD]; seed and stop words are fixed. The baseline counts n-grams of words in the train part and ranks
+every word w by stupid backoff (Brants et al. 2007): the score of w after the four words before it, and of each of the four words
+after it with w in their context. `--phrases` asks for the blanked word of thirty set phrases instead.
 """
 
 import argparse
@@ -28,16 +28,14 @@ ORDER = 5
 BACKOFF = 0.4
 FREQUENT = 2000  # words that the baseline considers everywhere
 WORD = re.compile(r"[a-z]+(?:'[a-z]+)?")
-STOP_WORDS = set(
-    """
-    about above after again against also although always among another around back because been before being below between both
-    came come could does doing done down during each either else even ever every from gave given gone have having here hers into
-    itself just less like made make many more most much must near never next none only onto other over said same seem shall should
-    since some such take than that their them then there these they this those though through thus together took toward under
-    until upon used using very want well went were what when where whether which while whom whose will with within without would
-    your yours zero four five seven eight nine
-    """.split()
-)
+STOP_WORDS = """
+    about above after again against also although always among another around back because been before being below
+    between both came come could does doing done down during each either else even ever every from gave given gone have
+    having here hers into itself just less like made make many more most much must near never next none only onto other
+    over said same seem shall should since some such take than that their them then there these they this those though
+    through thus together took toward under until upon used using very want well went were what when where whether which
+    while whom whose will with within without would your yours zero four five seven eight nine
+"""
 PHRASES = """
     second world [war]
     united [states] of america
@@ -46,8 +44,8 @@ PHRASES = """
     the roman [empire] was one of the largest
     the prime [minister] of the united kingdom
     the university of [california] at berkeley
-    the battle of [britain] in nine teen forty
-    the population of the city [is] one million
+    the battle of [britain] in one nine four zero
+    the [population] of the city is one million
     the [industrial] revolution
     he was born in [london] england
     the new [york] times
@@ -68,7 +66,7 @@ PHRASES = """
     the american [civil] war
     the twentieth [century]
     the periodic [table] of the elements
-    it is [known] as the
+    it is also [known] as the
 """
 
 
@@ -106,7 +104,7 @@ def passages(texts: list[str], count: int, seed: int = 0) -> list[Passage]:
 def is_content(word: str) -> bool:
     """Whether a word is one to blank: lower-case letters, at least four, with at most a mark after it, and no stop word."""
     bare = re.fullmatch(r"([a-z]{4,})[.,!?;:]?", word)
-    return bare is not None and bare[1] not in STOP_WORDS
+    return bare is not None and bare[1] not in STOP_WORDS.split()
 
 
 def phrases() -> list[Passage]:

@@ -470,7 +470,9 @@ def test_a_codec_that_changes_the_text_is_named(home: Path, capsys: pytest.Captu
     assert json.loads(run("eval --model runs/mdlm --data text.txt --windows 2 --json", capsys)[1])["lossless"]
 
 
-def test_filling_in_the_words_of_a_file(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filling_in_the_words_of_a_file(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     code, out, _ = run("fill words.txt --out new/filled.txt --most 2", capsys)
     first, proposed, second, _ = out.splitlines()
     assert code == 0 and first.split() == ["1:5", "the", "[WORD]", "sat", "on"] and second.split()[0] == "2:13"
@@ -485,7 +487,11 @@ def test_filling_in_the_words_of_a_file(home: Path, capsys: pytest.CaptureFixtur
 
 def test_words_are_listed_with_their_probabilities(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run("infill 'the [WORD] sat' --num-samples 3", capsys)
-    assert code == 0 and all(re.fullmatch(r" *[\d.]+ %  the [a-z]+ sat", line) for line in out.splitlines()) and len(out.splitlines()) == 3
+    assert (
+        code == 0
+        and all(re.fullmatch(r" *[\d.]+ %  the [a-z]+ sat", line) for line in out.splitlines())
+        and len(out.splitlines()) == 3
+    )
     found = json.loads(run("infill 'the [WORD] sat' --num-samples 3 --json", capsys)[1])
     assert found["texts"] == [f"the {one['text']} sat" for one in found["marks"][0]]
     assert found["probabilities"] == [one["probability"] for one in found["marks"][0]]

@@ -147,12 +147,14 @@ def test_variants_are_the_likeliest_combinations() -> None:
     assert sum(p for _, p in filling.found[0]) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("text", ["[WORD]", "[WORD] ran", "the [WORD]", "([WORD])", "un[WORD]ed", "[WORD][WORD] x", "a" * 99 + " [WORD]"])
+@pytest.mark.parametrize(
+    "text", ["[WORD]", "[WORD] ran", "the [WORD]", "([WORD])", "un[WORD]ed", "[WORD][WORD] x", "a" * 99 + " [WORD]"]
+)
 @pytest.mark.parametrize("method", ["mdlm", "ar"])
 def test_a_mark_may_stand_anywhere(method: str, text: str) -> None:
     model = built(method, length=16)
     assert all(candidates for candidates in model.fill(text, 2))
-    assert model.infill(text)[0].startswith(text.split("[WORD]")[0])
+    assert model.infill(text)[0].startswith(text.partition("[WORD]")[0])
 
 
 def test_what_is_far_away_is_not_searched_for_again() -> None:
@@ -237,4 +239,4 @@ def test_the_benchmark_blanks_content_words(tmp_path: Path) -> None:
     cases = module.passages(["today the little girl loved her big brown horse, as girls do"], 20)
     assert {case.word for case in cases} <= {"little", "girl", "loved", "brown", "horse", "girls"}
     baseline = module.Baseline(train, cases)
-    assert [baseline.guesses(case)[0] for case in cases if case.word == "brown"][0] == "brown"
+    assert {baseline.guesses(case)[0] for case in cases if case.word == "brown"} == {"brown"}

@@ -171,7 +171,9 @@ def test_words_are_filled_in_likeliest_first(client: TestClient, folders: list[P
     found = lines(client, "infill", model="mdlm", template=text, variants=3)
     assert [line["text"] for line in found] == model.infill(text, 3)
     words = [piece for piece in found[0]["pieces"] if piece["new"]]
-    assert [(piece["text"], pytest.approx(piece["confidence"], abs=1e-5)) for piece in words] == [c[0] for c in model.fill(text)]
+    assert [(piece["text"], pytest.approx(piece["confidence"], abs=1e-5)) for piece in words] == [
+        c[0] for c in model.fill(text)
+    ]
 
 
 def test_blanks_for_a_stretch_of_text(client: TestClient) -> None:

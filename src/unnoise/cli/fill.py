@@ -23,7 +23,9 @@ class FillCommand:
     Example: unnoise fill draft.txt --out filled.txt
     """
 
-    file: Annotated[Positional[str], arg(metavar="FILE", help="A text file with [WORD] for each missing word, or - for standard input.")]
+    file: Annotated[
+        Positional[str], arg(metavar="FILE", help="A text file with [WORD] for each missing word, or - for standard input.")
+    ]
     model: ModelName = None
     most: Annotated[int, arg(help="Words proposed for each mark, at most.")] = 5
     out: Annotated[Path | None, arg(help="Write the text with the first proposals in place.")] = None

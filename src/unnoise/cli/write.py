@@ -140,7 +140,7 @@ class GenerateCommand(WritingCommand):
 class InfillCommand(WritingCommand):
     """Fill in each [MASK] of a text with one token, each [GAP] with any number of them (flexmdm), or each [WORD] with a word.
 
-    The likeliest words come first, each text with its probability among those considered; sampling options do not apply to them.
+    The likeliest words come first, each text with its probability among those considered; they are not drawn.
 
     Example: unnoise infill "the [WORD] of the people" --num-samples 3
     """

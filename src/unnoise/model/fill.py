@@ -11,7 +11,7 @@ from unnoise.families.autoregressive import NextToken
 from unnoise.model import word_left_to_right, word_search
 from unnoise.model.template import GAP, MARKS, WORD
 from unnoise.model.word_search import Found, Place
-from unnoise.model.word_tokens import INSIDE, WordTokens, is_word
+from unnoise.model.word_tokens import INSIDE, is_word
 from unnoise.process.masked import Masked
 
 if TYPE_CHECKING:

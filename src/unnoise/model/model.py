@@ -1,7 +1,6 @@
 """The object people use: codec, network and method in one, with the verbs they want."""
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
@@ -176,9 +175,7 @@ class Model:
         filling = self.filling(text, chosen.label, chosen.guidance).finished()
         return [filling.text(words) for words, _ in filling.ways(n)]
 
-    def fill(
-        self, text: str, most: int = 5, label: int | str | None = None, guidance: float = 1.0
-    ) -> list[list[Candidate]]:
+    def fill(self, text: str, most: int = 5, label: int | str | None = None, guidance: float = 1.0) -> list[list[Candidate]]:
         """For each [WORD] of a text its likeliest words, at most `most`: pairs of the word and its probability.
 
         The model chooses the length of a word too. Probabilities are the model's own, normalised over the words that were

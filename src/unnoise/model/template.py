@@ -61,8 +61,8 @@ class Template(NamedTuple):
             return list(texts)
         found = []
         for text, before, after in zip(texts, self.pieces[:-1], self.pieces[1:], strict=True):
-            text = text.lstrip(" ") if before.endswith(" ") else text
-            found.append(text.rstrip(" ") if after.startswith(" ") else text)
+            begun = text.lstrip(" ") if before.endswith(" ") else text
+            found.append(begun.rstrip(" ") if after.startswith(" ") else begun)
         return found
 
     def woven(self, texts: Sequence[str]) -> str:

@@ -1,5 +1,5 @@
-"""The likeliest words for a place in a text, by an autoregressive model: beams of words that follow the text before it, ranked by
-log p(w | a) + log p(c | a, w), where c is what comes after."""
+"""The likeliest words for a place in a text, by an autoregressive model: beams of words that follow the text a before it, ranked
+by log p(w | a) + log p(c | a, w), where c is what comes after it."""
 
 import torch
 from torch import Tensor
@@ -25,12 +25,12 @@ def find_words(denoiser: Denoiser, words: WordTokens, place: Place) -> list[Foun
         rows = [[*place.before, *word.tokens, 0] for word in beginnings]  # what is asked for is not read
         log_p = _log_p(words.inside.device, denoiser, rows, [range(len(row) - 1, len(row)) for row in rows])
         if n:
-            ends = log_p[:, following[0]] if following else log_p.masked_fill(~words.beyond, -torch.inf).logsumexp(1)
+            ends = log_p[:, following[0]] if following else log_p.masked_fill(words.inside, -torch.inf).logsumexp(1)
             found += [word._replace(log_p=word.log_p + end) for word, end in zip(beginnings, ends.tolist(), strict=True)]
             found = sorted(found, key=lambda word: -word.log_p)[:RANKED]
         if n == place.longest:
             break
-        allowed = words.inside if n else words.after_blank if place.after_blank else words.first
+        allowed = words.inside if n else words.beginnings(place.after_blank)
         scores = log_p.masked_fill(~allowed, -torch.inf) + torch.tensor([w.log_p for w in beginnings]).to(log_p)[:, None]
         best = scores.flatten().topk(min(BEAM, scores.numel()))
         least = found[-1].log_p if len(found) == RANKED else -torch.inf  # a beginning never becomes likelier

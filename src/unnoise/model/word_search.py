@@ -55,7 +55,7 @@ class MaskedSearch:
         self.process, self.denoiser, self.words, self.place = process, denoiser, words, place
         self.start = len(place.before)
         self.length = len(place.before) + place.longest + len(place.after)
-        self.begins = words.after_blank if place.after_blank else words.first
+        self.begins = words.beginnings(place.after_blank)
 
     def run(self) -> list[Found]:
         """The words that the beams have come to."""
@@ -110,7 +110,7 @@ class MaskedSearch:
             return []
         rows = [self._row(word.tokens, ()) for word in found]
         log_p = self._log_p(rows, [[self.start + len(word.tokens)] for word in found])
-        ends = log_p.masked_fill(~self.words.beyond, -torch.inf).logsumexp(1)
+        ends = log_p.masked_fill(self.words.inside, -torch.inf).logsumexp(1)
         return [word._replace(log_p=word.log_p + end) for word, end in zip(found, ends.tolist(), strict=True)]
 
     def _row(self, word: Sequence[int], after: Sequence[int]) -> list[int]:

@@ -1,6 +1,6 @@
-"""Which tokens make words: those that may begin one, those that may go on with it, and those that come after it."""
+"""Which tokens make words: those that may begin one, and those that may go on with it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,17 +15,15 @@ REACH = {False: 4, True: 2}  # tokens after a word by which its length is judged
 
 @dataclass(frozen=True)
 class WordTokens:
-    """Over the K tokens of a codec, [K] bool each, and how long words are.
+    """Over the K tokens of a codec, and how long words are.
 
-    first: may begin a word that has no blank before it. after_blank: a blank and the beginning of a word in one.
-    inside: may go on with a word. beyond: cannot, so a word has ended where it stands. blank: the token that is a blank alone.
+    inside: [K] bool, what may begin a word or go on with it; a word has ended where anything else stands.
+    after_blank: [K] bool, a blank and the beginning of a word in one. blank: the token that is a blank alone.
     longest: tokens of a word, at most. reach: tokens after a word by which its length is judged.
     """
 
-    first: Tensor
-    after_blank: Tensor
     inside: Tensor
-    beyond: Tensor
+    after_blank: Tensor
     blank: int | None
     longest: int
     reach: int
@@ -35,18 +33,19 @@ class WordTokens:
         """Those of a codec, by what each token is as a text."""
         texts = ["" if token == codec.end else codec.decode([token]) for token in range(codec.vocab)]
         inside = torch.tensor([is_piece(text) for text in texts])
-        joined = torch.tensor([text[:1] == " " and is_piece(text[1:]) for text in texts])
-        blank = texts.index(" ") if " " in texts else None
         if not bool(inside.any()):
             raise ValueError(f"no token of this {codec.kind} codec is a letter or a digit, so there are no words to fill in")
-        return WordTokens(
-            inside, joined, inside, ~inside, blank, LONGEST[codec.joins_blanks], REACH[codec.joins_blanks]
-        )
+        after_blank = torch.tensor([text[:1] == " " and is_piece(text[1:]) for text in texts])
+        blank = texts.index(" ") if " " in texts else None
+        return WordTokens(inside, after_blank, blank, LONGEST[codec.joins_blanks], REACH[codec.joins_blanks])
 
     def to(self, device: torch.device) -> "WordTokens":
         """The same, moved."""
-        moved = (mask.to(device) for mask in (self.first, self.after_blank, self.inside, self.beyond))
-        return WordTokens(*moved, self.blank, self.longest, self.reach)
+        return replace(self, inside=self.inside.to(device), after_blank=self.after_blank.to(device))
+
+    def beginnings(self, after_blank: bool) -> Tensor:
+        """What may begin a word that brings a blank with it, or one that does not: [K] bool."""
+        return self.after_blank if after_blank else self.inside
 
 
 def is_piece(text: str) -> bool:

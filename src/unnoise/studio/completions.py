@@ -89,7 +89,9 @@ def requested_completion(models: Models, fields: RequestFields) -> CompletionReq
     model = requested_text_model(models, fields, default)
     prompts, suffix = _prompts(fields), fields.text("suffix", "")
     if any(MARKS.search(text) for text in (*prompts, suffix)):
-        raise BadRequest(f"A prompt cannot hold {MASK}, {GAP} or {WORD}: what comes after the blank is the suffix.", param="prompt")
+        raise BadRequest(
+            f"A prompt cannot hold {MASK}, {GAP} or {WORD}: what comes after the blank is the suffix.", param="prompt"
+        )
     n = fields.whole("n", 1, MOST_CHOICES, 1)
     best_of = fields.whole("best_of", n, MOST_DRAWN, n)
     if best_of > n and fields.body.get("stream"):

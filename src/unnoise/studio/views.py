@@ -96,7 +96,8 @@ def blank(models: Models, fields: RequestFields) -> Steps:
     model = requested_text_model(models, fields)
     text = fields.text("text")
     fields.done()
-    yield {"blank": GAP if model.process.variable_length else MASK * len(model.codec.encode(text))}
+    inside = f" {text.removeprefix(' ')}" if model.codec.joins_blanks else text  # as it is read after a blank
+    yield {"blank": GAP if model.process.variable_length else MASK * len(model.codec.encode(inside))}
 
 
 def candidates(models: Models, fields: RequestFields) -> Steps:
