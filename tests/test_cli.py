@@ -1,5 +1,6 @@
 """The command line: every command works, every mistake is one sentence with exit code 2."""
 
+import io
 import json
 import os
 import re
@@ -27,6 +28,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a text and two trained models."""
     folder = tmp_path_factory.mktemp("home")
     (folder / "text.txt").write_text(TEXT)
+    (folder / "words.txt").write_text("the [WORD] sat on\nthe mat, as [WORD] do\n")
     before = os.getcwd()
     os.chdir(folder)
     os.environ["UNNOISE_CACHE"] = str(folder / "cache")
@@ -64,6 +66,8 @@ def test_training_leaves_a_model_a_log_and_a_picture(home: Path) -> None:
         ("generate --steps 4 --json", {"texts", "seed", "method"}),
         ("generate --model runs/ar --json --length 9", {"texts", "seed", "method"}),
         ("infill 'the [MASK][MASK] sat' --steps 4 --json", {"texts", "seed", "method"}),
+        ("infill 'the [WORD] sat' --json", {"texts", "probabilities", "marks", "method"}),
+        ("fill words.txt --json", {"marks", "text", "method"}),
         ("complete --prefix the --suffix hat --length 12 --steps 4 --json", {"texts", "seed", "method"}),
         ("score 'the cat' --json", {"bits_per_char", "stderr", "exact", "nats", "windows", "characters"}),
         (
@@ -299,6 +303,12 @@ MISTAKES = {
     "correct x --strength abc": "'abc' is not a number",
     "correct the goverment": "unrecognized options: goverment (a text with spaces goes in quotes)",
     "infill 'no blanks'": "mark each blank token with [MASK]",
+    "infill 'a [WORD] and [MASK]'": "fill in each [WORD] first",
+    "infill 'a [WORD]' --num-samples 0": "--num-samples must be ≥ 1, found 0",
+    "fill nowhere.txt": "there is no file 'nowhere.txt'",
+    "fill text.txt": "no word to fill in: mark each with [WORD]",
+    "fill words.txt --most 0": "--most must be ≥ 1, found 0",
+    "fill words.txt --out runs": "that is a folder, give a file",
     "correct hello --strength 2": "strength must lie in [0, 1]",
     "correct hello --model runs/ar": "masked or uniform noise",
     "inpaint": "this is a model of text: use infill",
@@ -461,3 +471,30 @@ def test_a_codec_that_changes_the_text_is_named(home: Path, capsys: pytest.Captu
     measured = run("eval --model runs/loud --data loud.txt --windows 2", capsys)[1]
     assert "the codec changes the text" in measured
     assert json.loads(run("eval --model runs/mdlm --data text.txt --windows 2 --json", capsys)[1])["lossless"]
+
+
+def test_filling_in_the_words_of_a_file(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, _ = run("fill words.txt --out new/filled.txt --most 2", capsys)
+    first, proposed, second, _ = out.splitlines()
+    assert code == 0 and first.split() == ["1:5", "the", "[WORD]", "sat", "on"] and second.split()[0] == "2:13"
+    filled = (home / "new" / "filled.txt").read_text()
+    assert re.fullmatch(r"the [a-z]+ sat on\nthe mat, as [a-z]+ do\n", filled) and filled.split()[1] == proposed.split()[0]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("the [WORD] sat"))
+    found = json.loads(run("fill - --json", capsys)[1])
+    (mark,) = found["marks"]
+    assert (mark["line"], mark["column"], mark["before"], mark["after"]) == (1, 5, "the ", " sat")
+    assert found["text"] == f"the {mark['proposals'][0]['text']} sat" and len(mark["proposals"]) <= 5
+
+
+def test_words_are_listed_with_their_probabilities(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run("infill 'the [WORD] sat' --num-samples 3", capsys)
+    assert (
+        code == 0
+        and all(re.fullmatch(r" *[\d.]+ %  the [a-z]+ sat", line) for line in out.splitlines())
+        and len(out.splitlines()) == 3
+    )
+    found = json.loads(run("infill 'the [WORD] sat' --num-samples 3 --json", capsys)[1])
+    assert found["texts"] == [f"the {one['text']} sat" for one in found["marks"][0]]
+    assert found["probabilities"] == [one["probability"] for one in found["marks"][0]]

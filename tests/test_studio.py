@@ -167,6 +167,17 @@ def test_what_is_outside_the_blanks_stays(client: TestClient, folders: list[Path
         assert "".join(piece["text"] for piece in line["pieces"]) == line["text"]
 
 
+def test_words_are_filled_in_likeliest_first(client: TestClient, folders: list[Path]) -> None:
+    text = "The [WORD] sat on a [WORD]!"
+    model = unnoise.load(next(folder for folder in folders if folder.name == "mdlm"))
+    found = lines(client, "infill", model="mdlm", template=text, variants=3)
+    assert [line["text"] for line in found] == model.infill(text, 3)
+    words = [piece for piece in found[0]["pieces"] if piece["new"]]
+    assert [(piece["text"], pytest.approx(piece["confidence"], abs=1e-5)) for piece in words] == [
+        c[0] for c in model.fill(text)
+    ]
+
+
 def test_blanks_for_a_stretch_of_text(client: TestClient) -> None:
     assert client.post("/api/blank", json={"text": "cat"}).json() == {"blank": 3 * MASK}
     assert client.post("/api/blank", json={"text": "cat", "model": "flexmdm"}).json() == {"blank": GAP}
@@ -261,6 +272,8 @@ def test_a_chain_as_a_page(client: TestClient) -> None:
         ("chain", [], 400, "JSON object"),
         ("infill", {}, 400, "'template' is missing"),
         ("infill", {"template": MASK, "variants": 99}, 400, "from 1 to 8"),
+        ("infill", {"template": "[WORD] " * 9}, 400, "may have 8 marks [WORD], found 9"),
+        ("infill", {"template": "a [WORD]", "model": "udlm"}, 400, "needs a model of masked noise"),
         ("correct", {"text": 5}, 400, "must be a text"),
         ("correct", {"text": "teh cat", "strength": 2}, 400, "number from 0 to 1"),
         ("correct", {"text": "teh cat", "keep": "teh"}, 400, "list"),

@@ -180,6 +180,18 @@ def test_filling_in_in_a_browser(page: Any) -> None:
     assert page.locator("#variants li").count() == 4
 
 
+def test_words_in_a_browser(page: Any) -> None:
+    page.click("nav a[href='#infill']")
+    page.fill("#editor", "The cat, sat on mats")
+    page.evaluate("document.getElementById('editor').setSelectionRange(4, 12)")
+    page.click("#blank-words")
+    assert page.input_value("#editor") == "The [WORD], [WORD] on mats"
+    run(page, "infill")
+    assert page.locator("#variants li").count() == 4 and page.locator("#variants li").first.locator("ins").count() == 2
+    variant = page.locator("#variants p").first.text_content()
+    assert variant.startswith("The ") and variant.endswith(" on mats")
+
+
 def test_a_gap_in_a_browser(page: Any) -> None:
     page.select_option("#model", "flexmdm")
     page.wait_for_selector("select[name=sampler] option[value=insertion]", state="attached")

@@ -20,6 +20,7 @@ from unnoise.cli.compare import CompareCommand
 from unnoise.cli.convert import ConvertCommand
 from unnoise.cli.correct import CorrectCommand
 from unnoise.cli.demo import DemoCommand
+from unnoise.cli.fill import FillCommand
 from unnoise.cli.images import InpaintCommand
 from unnoise.cli.info import InfoCommand, LsCommand
 from unnoise.cli.measure import EvalCommand, ScoreCommand
@@ -36,6 +37,7 @@ COMMANDS: dict[str, type[Any]] = {
     "train": TrainCommand,
     "generate": GenerateCommand,
     "infill": InfillCommand,
+    "fill": FillCommand,
     "complete": CompleteCommand,
     "inpaint": InpaintCommand,
     "correct": CorrectCommand,

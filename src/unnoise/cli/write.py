@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.cli.base import Device, Json, ModelName, open_model
+from unnoise.cli.base import Device, Json, ModelName, at_least, open_model
 from unnoise.cli.workers import Workers, chosen_workers, run_together
 
 if TYPE_CHECKING:
@@ -177,17 +177,40 @@ class GenerateCommand(WritingCommand):
 
 @dataclass
 class InfillCommand(WritingCommand):
-    """Fill in each [MASK] of a text with one token, and each [GAP] with any number of them (flexmdm).
+    """Fill in each [MASK] of a text with one token, each [GAP] with any number of them (flexmdm), or each [WORD] with a word.
 
-    Example: unnoise infill "the [MASK][MASK][MASK] of the people" --num-samples 3
+    The likeliest words come first, each text with its probability among those considered; they are not drawn.
+
+    Example: unnoise infill "the [WORD] of the people" --num-samples 3
     """
 
-    text: Annotated[Positional[str], arg(metavar="TEXT", help="A text with [MASK] for each blank token, [GAP] for a gap.")] = ""
+    text: Annotated[
+        Positional[str],
+        arg(metavar="TEXT", help="A text with [WORD] for a word, [MASK] for each blank token, or [GAP] for a gap."),
+    ] = ""
 
     def run(self) -> int:
         """Fill in and print."""
+        from unnoise.model.template import WORD
+
         model = open_model(self.model, self.device)
+        if WORD in self.text:
+            return self._words(model)
         return self._filled(model, model.template(self.text), model.infill(self.text, self.num_samples, **self._options()))
+
+    def _words(self, model: "Model") -> int:
+        """The likeliest variants of a text with [WORD]s."""
+        at_least(1, num_samples=self.num_samples)
+        filling = model.filling(self.text, self.label, self.guidance).finished()
+        ways = filling.ways(self.num_samples)
+        texts = [filling.text(words) for words, _ in ways]
+        probabilities = [p for _, p in ways]
+        if self.as_json:
+            marks = [[one._asdict() for one in candidates] for candidates in filling.candidates(self.num_samples)]
+            return self._show(model, texts, probabilities=probabilities, marks=marks)
+        for text, p in zip(texts, probabilities, strict=True):
+            print(f"{100 * p:5.1f} %  {text}")
+        return 0
 
 
 @dataclass
@@ -210,7 +233,7 @@ class CompleteCommand(WritingCommand):
         if self.blanks is not None:
             if length is not None or self.blanks < 1:
                 raise ValueError("give either --length or --blanks, which must be ≥ 1")
-            length = len(model.codec.encode(self.prefix)) + self.blanks + len(model.codec.encode(self.suffix))
+            length = len(model.codec.encode_before(self.prefix)) + self.blanks + len(model.codec.encode(self.suffix))
         if self.stream:
             if self.suffix:
                 raise ValueError("--stream writes from left to right: leave out --suffix")

@@ -21,6 +21,7 @@ class Bpe(Codec):
     """Byte-level BPE: every text has tokens, and decoding gives it back; � stands for a byte that was not UTF-8."""
 
     kind = "bpe"
+    joins_blanks = True
 
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer = tokenizer

@@ -26,6 +26,7 @@ class Codec(ABC):
 
     kind: the name of this kind of codec. vocab: K, the end token included. end: its index, or None. unit: what bits are counted
     per. length: how many tokens each text has, where that is fixed. grid: how these lie in rows and columns, where they do.
+    joins_blanks: whether a blank and the word after it are one token, as in byte-level BPE.
 
     A codec of your own gives `vocab`, `encode`, `decode` and `show`; `build` where it is made from texts; `config` and
     `from_config` where it must be saved with its model, and `save` for what does not fit into a configuration.
@@ -38,10 +39,16 @@ class Codec(ABC):
     length: int | None = None
     grid: tuple[int, ...] = ()
     channels: int = 1  # tokens that make one pixel
+    joins_blanks: bool = False
 
     @abstractmethod
     def encode(self, text: str, strict: bool = False) -> Tokens:
         """Text → tokens [n]. What the alphabet lacks is normalised, or refused with ValueError if strict."""
+
+    def encode_before(self, text: str) -> Tokens:
+        """The tokens of what stands before something that is to be written: a blank at its end is left to that, where blanks
+        belong to the word after them."""
+        return self.encode(text.removesuffix(" ") if self.joins_blanks else text)
 
     @abstractmethod
     def decode(self, tokens: Sequence[int] | Tokens) -> str:

@@ -15,10 +15,12 @@ from unnoise.data.source import Source
 from unnoise.data.texts import Cut, FilledTexts, Texts
 from unnoise.method_table import Method, method as method_named
 from unnoise.model import generate, io, likelihood
+from unnoise.model.fill import Candidate, Filling
 from unnoise.model.generate import OnStep, Step
 from unnoise.model.likelihood import Score
 from unnoise.model.options import SamplingKeywords, SamplingOptions
-from unnoise.model.template import GAP, MASK, Template
+from unnoise.model.template import BLANKS, GAP, MASK, WORD, Template
+from unnoise.model.word_tokens import WordTokens
 from unnoise.network.base import check_network, device_of
 from unnoise.network.table import build_network
 from unnoise.network.transformer import sized
@@ -175,11 +177,39 @@ class Model:
         return generate.stream(self, template, row, length or self.length, self.sampling_options(options))
 
     def infill(self, text: str, n: int = 1, length: int | None = None, **options: Unpack[SamplingKeywords]) -> list[str]:
-        """n variants of a text with each [MASK] replaced by one token, and each [GAP] by as many as the model likes.
+        """n variants of a text with each [MASK] replaced by one token, each [GAP] by as many as the model likes, and each
+        [WORD] by a word.
 
-        The rest comes back unchanged. [GAP] is for methods of variable length; `length` then limits the whole.
+        The rest comes back unchanged. [GAP] is for methods of variable length; `length` then limits the whole. Of a text with
+        [WORD]s these are not draws, but its n likeliest variants (fewer where there are not so many), by `fill`.
         """
-        return generate.write(self, self.template(text), n, length, self.sampling_options(options))
+        chosen = self.sampling_options(options)
+        if WORD not in text:
+            return generate.write(self, self.template(text), n, length, chosen)
+        filling = self.filling(text, chosen.label, chosen.guidance).finished()
+        return [filling.text(words) for words, _ in filling.ways(n)]
+
+    def fill(self, text: str, most: int = 5, label: int | str | None = None, guidance: float = 1.0) -> list[list[Candidate]]:
+        """For each [WORD] of a text its likeliest words, at most `most`: pairs of the word and its probability.
+
+        The model chooses the length of a word too. Probabilities are the model's own, normalised over the words that were
+        considered, of which these are the first. Several marks are filled one after another, the surest first. For models of
+        masked noise, ar, and flexmdm, where a probability is the share of what it draws.
+        """
+        if most < 1:
+            raise ValueError(f"the number of candidates must be ≥ 1, found {most}")
+        return Filling(self, text, label, guidance).finished().candidates(most)
+
+    def filling(self, text: str, label: int | str | None = None, guidance: float = 1.0) -> Filling:
+        """The same, mark by mark; a text with [WORD]s has no [MASK] and no [GAP]."""
+        if BLANKS.search(text):
+            raise ValueError(f"fill in each {WORD} first, then {MASK} and {GAP}: a text cannot have both here")
+        return Filling(self, text, label, guidance)
+
+    @cached_property
+    def word_tokens(self) -> WordTokens:
+        """Which tokens of the codec make words."""
+        return WordTokens.of(self.codec)
 
     def complete(
         self,
@@ -234,7 +264,7 @@ class Model:
     def completion(self, prefix: str = "", suffix: str = "", length: int | None = None) -> Template:
         """What `complete` fills in."""
         longest = self.length if length is None else length
-        given = len(self.codec.encode(prefix)) + len(self.codec.encode(suffix))
+        given = len(self.codec.encode_before(prefix)) + len(self.codec.encode(suffix))
         if longest <= given:
             raise ValueError(f"prefix and suffix have {given} tokens: nothing is left to write in a length of {longest}")
         self._check_length(longest)

@@ -10,44 +10,61 @@ from unnoise.process.state import FREE, OPEN
 
 MASK = "[MASK]"  # one token
 GAP = "[GAP]"  # any number of tokens
+WORD = "[WORD]"  # a word of as many tokens as it takes
 BLANKS = re.compile(rf"((?:{re.escape(MASK)}|{re.escape(GAP)})+)")
+MARKS = re.compile("|".join(map(re.escape, (MASK, GAP, WORD))))
 
 
 class Template(NamedTuple):
     """Raw pieces of text, the entries of `given` that stand between each and the next, and all of `given` (−1 is a token to
-    be written, −2 any number of them)."""
+    be written, −2 any number of them). joins_blanks: a blank before a run of blanks belongs to the first token of that, so
+    `given` is without it."""
 
     pieces: list[str]
     spans: list[range]
     given: list[int]
+    joins_blanks: bool = False
 
     @staticmethod
     def parse(text: str, codec: Codec) -> "Template":
         """From a text with [MASK]s and [GAP]s."""
+        if WORD in text:
+            raise ValueError(f"{WORD} has no fixed number of tokens: it is filled in by infill and fill, not token by token")
         runs = BLANKS.split(text)
         if len(runs) == 1:
-            raise ValueError(f"nothing to fill in: mark each blank token with {MASK}")
+            raise ValueError(f"nothing to fill in: mark each blank token with {MASK}, or a word with {WORD}")
         given: list[int] = []
         spans: list[range] = []
         for piece, marks in zip(runs[::2], [*runs[1::2], ""], strict=True):
-            given += codec.encode(piece).tolist()
-            blanks = [OPEN if mark == GAP else FREE for mark in re.findall(r"\[\w+\]", marks)]
+            given += (codec.encode_before(piece) if marks else codec.encode(piece)).tolist()
+            blanks = [OPEN if mark == GAP else FREE for mark in MARKS.findall(marks)]
             if blanks:
                 spans.append(range(len(given), len(given) + len(blanks)))
             given += blanks
-        return Template(runs[::2], spans, given)
+        return Template(runs[::2], spans, given, codec.joins_blanks)
 
     @staticmethod
     def between(prefix: str, blanks: list[int], suffix: str, codec: Codec) -> "Template":
         """One run of blanks between two texts."""
-        before, after = (codec.encode(text).tolist() if text else [] for text in (prefix, suffix))
+        before = codec.encode_before(prefix).tolist() if prefix else []
+        after = codec.encode(suffix).tolist() if suffix else []
         span = range(len(before), len(before) + len(blanks))
-        return Template([prefix, suffix], [span], [*before, *blanks, *after])
+        return Template([prefix, suffix], [span], [*before, *blanks, *after], codec.joins_blanks)
 
     def filled(self, places: Sequence[int]) -> list[list[int]]:
         """Which positions of a canvas each run of blanks has become; places: the entry of `given` that each belongs to."""
         return [[position for position, place in enumerate(places) if place in span] for span in self.spans]
 
+    def between_pieces(self, texts: Sequence[str]) -> list[str]:
+        """What came into each run of blanks as it stands there: a blank that was given beside it is not written twice."""
+        if not self.joins_blanks:
+            return list(texts)
+        found = []
+        for text, before, after in zip(texts, self.pieces[:-1], self.pieces[1:], strict=True):
+            begun = text.lstrip(" ") if before.endswith(" ") else text
+            found.append(begun.rstrip(" ") if after.startswith(" ") else begun)
+        return found
+
     def woven(self, texts: Sequence[str]) -> str:
         """The whole text, with these in the blanks and what was given as it was."""
-        return "".join(itertools.chain(*itertools.zip_longest(self.pieces, texts, fillvalue="")))
+        return "".join(itertools.chain(*itertools.zip_longest(self.pieces, self.between_pieces(texts), fillvalue="")))

@@ -70,7 +70,10 @@ class ChainRun:
     def written(self) -> list[Piece]:
         """What came into each run of blanks."""
         assert self.last is not None
-        return [_piece(self.model.codec, self.last, positions) for positions in self._template().filled(self.last.places)]
+        template = self._template()
+        found = [_piece(self.model.codec, self.last, positions) for positions in template.filled(self.last.places)]
+        texts = template.between_pieces([piece.text for piece in found])
+        return [piece._replace(text=text) for piece, text in zip(found, texts, strict=True)]
 
     def pieces(self) -> list[Piece]:
         """The result, with the raw text that was given in its place."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from unnoise.model.model import Model
 from unnoise.model.options import SamplingKeywords
-from unnoise.model.template import BLANKS, GAP, MASK
+from unnoise.model.template import GAP, MARKS, MASK, WORD
 from unnoise.studio.chain import ChainRun
 from unnoise.studio.jobs import Message, Steps
 from unnoise.studio.models import Models
@@ -40,7 +40,7 @@ class CompletionRequest:
 
     def tokens(self, prompt: str) -> int:
         """How many tokens are given with a prompt."""
-        return len(self.model.codec.encode(prompt)) + len(self.model.codec.encode(self.suffix))
+        return len(self.model.codec.encode_before(prompt)) + len(self.model.codec.encode(self.suffix))
 
 
 class Completion(NamedTuple):
@@ -89,8 +89,10 @@ def requested_completion(models: Models, fields: RequestFields) -> CompletionReq
     default = (models.text_names or models.names)[-1]
     model = requested_text_model(models, fields, default)
     prompts, suffix = _prompts(fields), fields.text("suffix", "")
-    if any(BLANKS.search(text) for text in (*prompts, suffix)):
-        raise BadRequest(f"A prompt cannot hold {MASK} or {GAP}: what comes after the blank is the suffix.", param="prompt")
+    if any(MARKS.search(text) for text in (*prompts, suffix)):
+        raise BadRequest(
+            f"A prompt cannot hold {MASK}, {GAP} or {WORD}: what comes after the blank is the suffix.", param="prompt"
+        )
     n = fields.whole("n", 1, MOST_CHOICES, 1)
     best_of = fields.whole("best_of", n, MOST_DRAWN, n)
     if best_of > n and fields.body.get("stream"):
@@ -119,7 +121,7 @@ def _prompts(fields: RequestFields) -> list[str]:
 
 def _room(model: Model, prompt: str, suffix: str, fields: RequestFields) -> int:
     """How many tokens are written between this prompt and the suffix, at most."""
-    given = len(model.codec.encode(prompt)) + len(model.codec.encode(suffix))
+    given = len(model.codec.encode_before(prompt)) + len(model.codec.encode(suffix))
     room = model.length - given
     if room < 1:
         raise BadRequest(

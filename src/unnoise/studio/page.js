@@ -5,7 +5,7 @@
 
 const $ = (id) => document.getElementById(id);
 const VIEWS = ["chain", "infill", "spelling", "noise", "schedule", "samplers"];
-const MASK = "[MASK]", BLANK = "░", DOT = "·";
+const MASK = "[MASK]", WORD = "[WORD]", BLANK = "░", DOT = "·";
 const MOST_STEPS = 1024; // of a request
 const MOST_STATES = 160, MOST_NUMBERS = 200_000; // of a chain that are kept
 
@@ -415,6 +415,16 @@ async function blankSelection() {
   } catch (error) { showError(error.message); }
 }
 
+// A mark for each word that is selected, or one where the caret is: the model chooses how long each is.
+function blankWords() {
+  const editor = $("editor"), { selectionStart: start, selectionEnd: stop, value } = editor;
+  showError("");
+  const marks = value.slice(start, stop).replaceAll(/[\p{L}\p{N}'’-]+/gu, WORD) || WORD;
+  change(value.slice(0, start) + marks + value.slice(stop));
+  editor.focus();
+  editor.setSelectionRange(start + marks.length, start + marks.length);
+}
+
 function showVariants(lines) {
   $("variants").replaceChildren(...lines.map((line) => {
     if (!line.pieces) return make("li", {}, make("p", { className: "draft" }, line.draft));
@@ -438,7 +448,7 @@ function askInfill(form) {
     return { path: "api/images", body: { ...sampling(form), images: form.variants, given: form.given, ids: source() } };
   }
   const template = form.text.replaceAll(BLANK, MASK);
-  if (!/\[(MASK|GAP)\]/.test(template)) throw new Error("Nothing is blank yet: select a part of the text and blank it.");
+  if (!/\[(MASK|GAP|WORD)\]/.test(template)) throw new Error("Nothing is blank yet: select a part of the text and blank it.");
   return { path: "api/infill", body: { ...sampling(form), template, variants: form.variants } };
 }
 
@@ -464,6 +474,7 @@ function showInfill() {
 
 function startInfill() {
   $("blank").onclick = blankSelection;
+  $("blank-words").onclick = blankWords;
   $("editor").addEventListener("keydown", (event) => {
     if (event.altKey && event.code === "KeyB") { event.preventDefault(); blankSelection(); }
   });

@@ -9,12 +9,14 @@ import torch
 from unnoise.data import Pixels
 from unnoise.display.plot import exponents
 from unnoise.display.replay import write_replay
-from unnoise.model.template import GAP, MASK
+from unnoise.model.model import Model
+from unnoise.model.options import SamplingKeywords
+from unnoise.model.template import GAP, MASK, WORD
 from unnoise.process import Masked
 from unnoise.sampler.base import GridSampler
 from unnoise.sampler_table import named_sampler
 from unnoise.spelling import CONTEXT
-from unnoise.studio.chain import ChainRun, state_message
+from unnoise.studio.chain import ChainRun, Piece, state_message
 from unnoise.studio.images import compare_images
 from unnoise.studio.jobs import Steps
 from unnoise.studio.models import Models
@@ -25,9 +27,10 @@ from unnoise.studio.options import (
     requested_text_model,
     sampling_options,
 )
-from unnoise.studio.request import MOST_STEPS, RequestFields
+from unnoise.studio.request import MOST_STEPS, BadRequest, RequestFields
 
 MOST_VARIANTS = 8
+MOST_WORDS = 8  # marks of a text
 MOST_SAMPLERS = 20
 SPELLING_PIECE = 240  # characters whose spelling is checked at once
 CURVE_POINTS = 101
@@ -62,6 +65,9 @@ def infill(models: Models, fields: RequestFields) -> Steps:
     count = fields.whole("variants", 1, MOST_VARIANTS, 3)
     options = sampling_options(model, fields)
     fields.done()
+    if WORD in template:
+        yield from fill_words(model, template, count, options)
+        return
     for i in range(count):
         run = ChainRun(model, template, None, options | {"seed": options.get("seed", 0) + i})
         for step in run:
@@ -70,12 +76,28 @@ def infill(models: Models, fields: RequestFields) -> Steps:
         yield {"variant": i, "text": "".join(piece.text for piece in pieces), "pieces": [p._asdict() for p in pieces]}
 
 
+def fill_words(model: Model, text: str, count: int, options: SamplingKeywords) -> Steps:
+    """The likeliest variants of a text with [WORD]s, the likeliest first; each word with its probability."""
+    if text.count(WORD) > MOST_WORDS:
+        raise BadRequest(f"A text may have {MOST_WORDS} marks {WORD}, found {text.count(WORD)}.", param="template")
+    filling = model.filling(text, options.get("label"), options.get("guidance", 1.0))
+    for _ in filling:
+        yield None
+    for i, (words, _) in enumerate(filling.ways(count)):
+        pieces = [Piece(filling.pieces[0])]
+        for word, here, given in zip(words, filling.candidates(count), filling.pieces[1:], strict=True):
+            pieces += [Piece(word, True, round(dict(here).get(word, 0.0), 6), 1), Piece(given)]
+        shown = [piece._asdict() for piece in pieces if piece.text]
+        yield {"variant": i, "text": filling.text(words), "pieces": shown}
+
+
 def blank(models: Models, fields: RequestFields) -> Steps:
     """The blanks that stand for a stretch of text: a mask for each of its tokens, or a gap where the model chooses."""
     model = requested_text_model(models, fields)
     text = fields.text("text")
     fields.done()
-    yield {"blank": GAP if model.process.variable_length else MASK * len(model.codec.encode(text))}
+    inside = f" {text.removeprefix(' ')}" if model.codec.joins_blanks else text  # as it is read after a blank
+    yield {"blank": GAP if model.process.variable_length else MASK * len(model.codec.encode(inside))}
 
 
 def candidates(models: Models, fields: RequestFields) -> Steps:

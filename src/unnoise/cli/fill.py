@@ -1,0 +1,100 @@
+"""`unnoise fill`."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import Positional, arg
+
+from unnoise.cli.base import Device, Json, ModelName, at_least, open_model, printable
+
+if TYPE_CHECKING:
+    from unnoise.model.fill import Filling
+
+CONTEXT = 40  # characters that are shown on each side of a mark
+
+
+@dataclass
+class FillCommand:
+    """Propose words for each [WORD] of a file, ranked by the model's own probability.
+
+    Example: unnoise fill draft.txt --out filled.txt
+    """
+
+    file: Annotated[
+        Positional[str], arg(metavar="FILE", help="A text file with [WORD] for each missing word, or - for standard input.")
+    ]
+    model: ModelName = None
+    most: Annotated[int, arg(help="Words proposed for each mark, at most.")] = 5
+    out: Annotated[Path | None, arg(help="Write the text with the first proposals in place.")] = None
+    label: Annotated[str | None, arg(help="The class of the text, for a model trained with labels.")] = None
+    device: Device = "auto"
+    as_json: Json = False
+
+    def run(self) -> int:
+        """Fill in, print the proposals, and write the text."""
+        from unnoise.files import check_writable, write_atomically
+        from unnoise.model.fill import Filling
+
+        at_least(1, most=self.most)
+        if self.out is not None:
+            check_writable(self.out)
+        text = self._text()
+        filling = Filling(open_model(self.model, self.device), text, self.label)
+        self._fill(filling)
+        best = filling.text(filling.ways(1)[0][0])
+        if self.out is not None:
+            write_atomically(self.out, best.encode("utf-8", "surrogateescape"))
+        marks = self._marks(filling, text)
+        if self.as_json:
+            print(json.dumps({"method": filling.finder.model.method.name, "marks": marks, "text": best}))
+            return 0
+        for mark in marks:
+            print(_shown(mark))
+        if self.out is not None:
+            print(f"wrote {self.out}", file=sys.stderr)
+        return 0
+
+    def _text(self) -> str:
+        from unnoise.data.corpus import read_text
+
+        if self.file == "-":
+            return sys.stdin.read()
+        if not Path(self.file).is_file():
+            raise ValueError(f"there is no file {self.file!r}: a text in quotes goes to unnoise infill")
+        return read_text(Path(self.file))
+
+    def _fill(self, filling: "Filling") -> None:
+        """All marks, with a bar on a terminal."""
+        from rich.console import Console
+        from rich.progress import track
+
+        console = Console(stderr=True)
+        for _ in track(filling, "filling in", filling.count, console=console, transient=True, disable=not console.is_terminal):
+            pass
+
+    def _marks(self, filling: "Filling", text: str) -> list[dict[str, Any]]:
+        """Each mark: its line, its column, the rest of its line, and what is proposed."""
+        from unnoise.model.template import WORD
+
+        found, start = [], -1
+        for candidates in filling.candidates(self.most):
+            start = text.index(WORD, start + 1)
+            before, after = text[:start].rpartition("\n")[2], text[start + len(WORD) :].partition("\n")[0]
+            place = {"line": text.count("\n", 0, start) + 1, "column": len(before) + 1, "before": before, "after": after}
+            found.append(place | {"proposals": [one._asdict() for one in candidates]})
+        return found
+
+
+def _shown(mark: dict[str, Any]) -> str:
+    """A mark in its context, and below it what is proposed."""
+    before, after = (mark[side].replace("[WORD]", "___") for side in ("before", "after"))
+    if len(before) > CONTEXT:
+        before = "…" + before[-CONTEXT:].partition(" ")[2]
+    if len(after) > CONTEXT:
+        after = after[:CONTEXT].rpartition(" ")[0] + "…"
+    proposals = "   ".join(f"{one['text']} {100 * one['probability']:.0f} %" for one in mark["proposals"])
+    where = f"{mark['line']}:{mark['column']}"
+    return f"{where:>8}  {printable(before)}[WORD]{printable(after)}\n{'':10}{printable(proposals or 'nothing fits')}"

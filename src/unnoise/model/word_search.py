@@ -1,0 +1,137 @@
+"""The likeliest words for a place in a text, by a model of masked noise: the length of a word is chosen like the word itself.
+
+With a before the place and c after it, all in one window, a word w of n tokens has the probability
+
+    p(w, c | a) = p(c | a, n tokens between) · p(w | a, c)
+
+up to what all words share. Each factor is a chain rule over reveals, Σ log μ(token | what is revealed so far), which any order
+of reveals gives (ARDM, arXiv:2110.02037): c from the place on, where only the nearest tokens are taken, as those further on
+depend little on n; then w, the surest position first. A row of every length ends in as many masks as bring it to the same
+length, so that all rows speak of one window. A state determines which position comes next, so no word is found twice.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from unnoise.denoiser import Denoiser, predict_clean
+from unnoise.model.batches import rows_at_once
+from unnoise.model.word_tokens import WordTokens
+from unnoise.process.masked import Masked
+
+BEAM = 8  # states of each length that are kept
+CHILDREN = 8  # tokens that are tried at a position
+RANKED = 16  # words below so many others are not pursued
+ROWS = 64  # rows of a network call, at most
+
+
+class Place(NamedTuple):
+    """Where a word is to come: the tokens before and after it, its greatest length, and whether it brings a blank with it."""
+
+    before: list[int]
+    after: list[int]
+    longest: int
+    after_blank: bool
+
+
+class Found(NamedTuple):
+    """A word as tokens, and its log-probability."""
+
+    tokens: tuple[int, ...]
+    log_p: float
+
+
+def find_words(process: Masked, denoiser: Denoiser, words: WordTokens, place: Place) -> list[Found]:
+    """Words for a place, with log p(w, c | a)."""
+    return MaskedSearch(process, denoiser, words, place).run()
+
+
+class MaskedSearch:
+    """Beams of states of every length, a token a step; a network call reads states of all lengths."""
+
+    def __init__(self, process: Masked, denoiser: Denoiser, words: WordTokens, place: Place):
+        self.process, self.denoiser, self.words, self.place = process, denoiser, words, place
+        self.start = len(place.before)
+        self.length = len(place.before) + place.longest + len(place.after)
+        self.begins = words.beginnings(place.after_blank)
+
+    def run(self) -> list[Found]:
+        """The words that the beams have come to."""
+        mask = self.process.mask
+        found: list[Found] = []
+        lengths = self.length_scores()
+        states = [Found((mask,) * n, score) for n, score in enumerate(lengths, 1)]
+        while states:
+            children = self._expand(states)
+            found += [child for child in children if mask not in child.tokens]
+            bound = sorted((word.log_p for word in found), reverse=True)[RANKED - 1 : RANKED] or [-torch.inf]
+            open_states = [child for child in children if mask in child.tokens and child.log_p > bound[0]]
+            states = _best_of_each_length(open_states)
+        return found if self.place.after else self._with_ends(found)
+
+    def length_scores(self) -> list[float]:
+        """Σ_j log p(c_j | a, n tokens between, c_{<j}) over the nearest tokens of c, for each n from 1 on."""
+        near = self.place.after[: self.words.reach]
+        if not near:
+            return [0.0] * self.place.longest
+        rows, places = [], []
+        for n in range(1, self.place.longest + 1):
+            for j in range(len(near)):
+                rows.append(self._row((self.process.mask,) * n, near[:j]))
+                places.append(self.start + n + j)
+        log_p = self._log_p(rows, [[place] for place in places])
+        tokens = torch.tensor(near * self.place.longest, device=log_p.device)
+        return log_p.gather(1, tokens[:, None]).view(-1, len(near)).sum(1).tolist()
+
+    def _expand(self, states: Sequence[Found]) -> list[Found]:
+        """Each state with its surest position revealed, in the likeliest ways."""
+        hidden = [[i for i, token in enumerate(state.tokens) if token == self.process.mask] for state in states]
+        rows = [self._row(state.tokens, self.place.after) for state in states]
+        log_p = self._log_p(rows, [[self.start + i for i in places] for places in hidden])
+        is_first = torch.tensor([i == 0 for places in hidden for i in places], device=log_p.device)[:, None]
+        allowed = torch.where(is_first, self.begins, self.words.inside)
+        best = log_p.masked_fill(~allowed, -torch.inf).topk(min(CHILDREN, log_p.shape[1]))
+        values = best.values.split([len(places) for places in hidden])
+        indices = best.indices.split([len(places) for places in hidden])
+        children = []
+        for state, places, value, index in zip(states, hidden, values, indices, strict=True):
+            surest = int(value[:, 0].argmax())
+            at = places[surest]
+            for log_q, token in zip(value[surest].tolist(), index[surest].tolist(), strict=True):
+                if log_q > -torch.inf:
+                    children.append(Found((*state.tokens[:at], token, *state.tokens[at + 1 :]), state.log_p + log_q))
+        return children
+
+    def _with_ends(self, found: list[Found]) -> list[Found]:
+        """Where nothing is given after the place: the probability that what comes after each word is not more of it."""
+        if not found:
+            return []
+        rows = [self._row(word.tokens, ()) for word in found]
+        log_p = self._log_p(rows, [[self.start + len(word.tokens)] for word in found])
+        ends = log_p.masked_fill(self.words.inside, -torch.inf).logsumexp(1)
+        return [word._replace(log_p=word.log_p + end) for word, end in zip(found, ends.tolist(), strict=True)]
+
+    def _row(self, word: Sequence[int], after: Sequence[int]) -> list[int]:
+        row = [*self.place.before, *word, *after]
+        return row + [self.process.mask] * (self.length + (not self.place.after) - len(row))
+
+    def _log_p(self, rows: list[list[int]], places: list[list[int]]) -> Tensor:
+        """log μ at these places of each row: [n, K]."""
+        x = torch.tensor(rows, device=self.process.device)
+        where = torch.zeros_like(x, dtype=torch.bool)
+        for i, some in enumerate(places):
+            where[i, some] = True
+        share = (x == self.process.mask).double().mean(1)
+        t = share if self.process.per_token else self.process.schedule.inverse(1 - share)
+        at_once = rows_at_once(x.shape[1], ROWS, x.device)
+        parts = zip(x.split(at_once), t.split(at_once), where.split(at_once), strict=True)
+        return torch.cat([predict_clean(self.denoiser, self.process, *part) for part in parts])
+
+
+def _best_of_each_length(states: list[Found]) -> list[Found]:
+    by_length: dict[int, list[Found]] = {}
+    for state in sorted(states, key=lambda state: -state.log_p):
+        by_length.setdefault(len(state.tokens), []).append(state)
+    return [state for some in by_length.values() for state in some[:BEAM]]
