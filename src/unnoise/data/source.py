@@ -22,7 +22,7 @@ class Source(ABC):
         """The raw texts to train on; none where there are no texts."""
         return []
 
-    def lossless(self, codec: Codec, split: str) -> bool:
+    def lossless(self, codec: Codec, split: str, cut: Cut = "windows") -> bool:
         """Whether a codec gives the texts of a split back as they are, by their first characters."""
         return True
 

@@ -13,7 +13,8 @@ import torch
 from unnoise.data import Codec
 from unnoise.keywords import accepted_arguments
 from unnoise.method_table import Method, method as method_named
-from unnoise.model.model import Model, needed_fields
+from unnoise.model.model import Model
+from unnoise.model.parts import needed_fields
 from unnoise.network.base import config_of_network
 from unnoise.network.table import network_name, rebuild_network
 from unnoise.network.transformer import Transformer, recentred

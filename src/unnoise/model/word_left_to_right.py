@@ -1,5 +1,5 @@
-"""The likeliest words for a place in a text, by an autoregressive model: beams of words that follow the text a before it, ranked
-by log p(w | a) + log p(c | a, w), where c is what comes after it."""
+"""The likeliest words for a place in a text, by an autoregressive model: beams of words that follow the text a before it,
+ranked by log p(w | a) + log p(c | a, w), where c is what comes after it."""
 
 import torch
 from torch import Tensor
