@@ -54,7 +54,8 @@ def check(path: Path) -> None:
 def pictures(
     path: Path, width: float = 7.0, height: float = 4.0, rows: int = 1, share_x: bool = True
 ) -> "Iterator[list[Axes]]":
-    """Axes to draw on, one below the other, on one x axis or their own; the file is written, whole or not at all, at the end."""
+    """Axes to draw on, one below the other, with one x axis or several; the file is written, whole or not at all,
+    when this ends."""
     check(path)
     import matplotlib
 
