@@ -138,6 +138,6 @@ def _print_result(run: "TrainingRun", report: "Report") -> None:
         f"bits per {run.model.codec.unit} ({figure_kind(run.model)}, held-out; trained on the {report.loss} loss), "
         f"{report.steps} steps, {report.tokens:,} tokens, {report.seconds:.0f} s of training"
     )
-    if isinstance(run.source, Source) and not run.source.lossless(run.model.codec, run.source.splits[-1]):
+    if isinstance(run.source, Source) and not run.source.lossless(run.model.codec, run.source.splits[-1], run.model.cut):
         print(LOSSY)
     print(f"saved in {run.out}; try: unnoise generate --model {shlex.quote(str(run.out))} --watch")

@@ -68,8 +68,9 @@ class Corpus(Source):
         """Whether texts end, so that a codec should have an end token."""
         return any(len(texts) > 1 for texts in self.documents.values())
 
-    def lossless(self, codec: Codec, split: str) -> bool:
-        return codec.gives_back(next(iter(self.documents[split]), "")[:SAMPLE])
+    def lossless(self, codec: Codec, split: str, cut: Cut = "windows") -> bool:
+        texts = self._lines(split) if cut == "whole" else self.documents[split]
+        return codec.gives_back(next(iter(texts), "")[:SAMPLE])
 
     def codec(self, name: str, cut: Cut = "windows") -> Codec:
         if cut == "whole":

@@ -59,7 +59,7 @@ class Documents(Source):
     def train_documents(self) -> list[str]:
         return self.documents["train"]
 
-    def lossless(self, codec: Codec, split: str) -> bool:
+    def lossless(self, codec: Codec, split: str, cut: Cut = "windows") -> bool:
         return codec.gives_back(next(iter(self.documents[split]), "")[:SAMPLE])
 
     def codec(self, name: str, cut: Cut = "windows") -> Codec:
@@ -96,7 +96,8 @@ def token_rows(
     """
     if ends:
         check_end(codec)
-    rows = [np.append(tokens, codec.end) if ends and len(tokens) else tokens for tokens in map(codec.encode, texts)]
+    end = np.array([codec.end] if ends else [], dtype=np.int64)
+    rows = [np.concatenate([tokens, end]) if len(tokens) else tokens for tokens in map(codec.encode, texts)]
     kept = [i for i, row in enumerate(rows) if 0 < len(row) <= length]
     if not kept:
         raise ValueError(f"no text of {name} has 1 to {length} tokens: raise the length, or cut the texts")

@@ -103,8 +103,8 @@ class Mixture(Source):
     def train_documents(self) -> list[str]:
         return [text for source in self.parts.values() for text in source.train_documents]
 
-    def lossless(self, codec: Codec, split: str) -> bool:
-        return all(source.lossless(codec, split) for source in self.parts.values())
+    def lossless(self, codec: Codec, split: str, cut: Cut = "windows") -> bool:
+        return all(source.lossless(codec, split, cut) for source in self.parts.values())
 
     def codec(self, name: str, cut: Cut = "windows") -> Codec:
         """The one codec of all, or ValueError."""

@@ -49,7 +49,7 @@ class ShardedCorpus(Source):
     def splits(self) -> list[str]:
         return [split for split in SPLITS if split in self.index.splits]
 
-    def lossless(self, codec: Codec, split: str) -> bool:
+    def lossless(self, codec: Codec, split: str, cut: Cut = "windows") -> bool:
         return self.index.splits[split].lossless is not False
 
     def codec(self, name: str, cut: Cut = "windows") -> Codec:

@@ -21,7 +21,7 @@ def evaluate_split(
         "text_stderr": found.text_stderr,
         "draws": found.draws,
         "exact": model.method.exact,
-        "lossless": source.lossless(model.codec, split),
+        "lossless": source.lossless(model.codec, split, model.cut),
         "split": split,
         "windows": found.windows,
         "method": model.method.name,

@@ -110,16 +110,19 @@ class ModelParts:
         return sum(value.numel() for value in self.weights().values())
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.method.name}, {self.codec!r}, "
-            f"{type(self.network).__name__} with {self.num_parameters:,} parameters, length={self.length}{f', labels={list(self.labels)}' if self.labels else ''})"
-        )
+        labels = f", labels={list(self.labels)}" if self.labels else ""
+        network = f"{type(self.network).__name__} with {self.num_parameters:,} parameters"
+        return f"{type(self).__name__}({self.method.name}, {self.codec!r}, {network}, length={self.length}{labels})"
+
+    @property
+    def cut(self) -> Cut:
+        """How this model reads a corpus."""
+        return "sentences" if self.process.variable_length else "whole" if self.whole_texts else "windows"
 
     def texts(self, source: Source, split: str) -> Texts:
         """A split of a source as this model reads it."""
-        cut: Cut = "sentences" if self.process.variable_length else "whole" if self.whole_texts else "windows"
-        texts = source.texts(self.codec, split, self.length, cut)
-        if cut != "whole" or self.method.stops_at_end or self.codec.end is None:
+        texts = source.texts(self.codec, split, self.length, self.cut)
+        if self.cut != "whole" or self.method.stops_at_end or self.codec.end is None:
             return texts
         return FilledTexts(texts, self.codec.end, self.length)
 

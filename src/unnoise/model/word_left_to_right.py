@@ -60,14 +60,12 @@ def _with_following(
 
 def _log_p(device: torch.device, denoiser: Denoiser, rows: list[list[int]], asked: list[range]) -> Tensor:
     """log p of the token at these places of each row, given those before it: [n, K]."""
-    x = torch.tensor(rows, device=device)
-    where = torch.zeros_like(x, dtype=torch.bool)
-    for i, places in enumerate(asked):
-        where[i, places.start : places.stop] = True
+    chosen = [[place in places for place in range(len(row))] for row, places in zip(rows, asked, strict=True)]
+    x, where = torch.tensor(rows, device=device), torch.tensor(chosen, device=device)
     at_once = rows_at_once(x.shape[1], ROWS, x.device)
     found = []
-    for part, chosen in zip(x.split(at_once), where.split(at_once), strict=True):
-        prediction = denoiser(part, torch.zeros(len(part), device=x.device), chosen)
+    for part, there in zip(x.split(at_once), where.split(at_once), strict=True):
+        prediction = denoiser(part, torch.zeros(len(part), device=x.device), there)
         assert isinstance(prediction, NextTokenPrediction)
         found.append(prediction.log_probs)
     return torch.cat(found)

@@ -119,10 +119,8 @@ class MaskedSearch:
 
     def _log_p(self, rows: list[list[int]], places: list[list[int]]) -> Tensor:
         """log μ at these places of each row: [n, K]."""
-        x = torch.tensor(rows, device=self.process.device)
-        where = torch.zeros_like(x, dtype=torch.bool)
-        for i, some in enumerate(places):
-            where[i, some] = True
+        asked = [[place in some for place in range(len(row))] for row, some in zip(rows, places, strict=True)]
+        x, where = torch.tensor(rows, device=self.process.device), torch.tensor(asked, device=self.process.device)
         share = (x == self.process.mask).double().mean(1)
         t = share if self.process.per_token else self.process.schedule.inverse(1 - share)
         at_once = rows_at_once(x.shape[1], ROWS, x.device)

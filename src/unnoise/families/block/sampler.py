@@ -77,8 +77,9 @@ class BlockSampler(Sampler):
         if length <= size or (given_later and process.whole_text):
             yield from self.of_block(length, self.steps).frames(denoiser, x, free, generator)
             return
-        enough = self.steps is None or self.steps >= int(free.sum(1).max())
-        calls = None if enough else max(1, self.steps // sum(written))
+        calls = None  # one for each token
+        if self.steps is not None and self.steps < int(free.sum(1).max()):
+            calls = max(1, self.steps // sum(written))
         text = _Text(denoiser, x, self.cache, size)
         for k in range(number):
             here = slice(k * size, min((k + 1) * size, length))
