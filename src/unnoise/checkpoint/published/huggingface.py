@@ -45,8 +45,9 @@ def read_huggingface(folder: Path, described: dict[str, Any]) -> Decoder:
         if config["tied"]:
             found.pop(NAMES.head, None)
         weights = our_weights(Tensors(found), NAMES, config)
-        end = described.get("eos_token_id")
-        end = end[0] if isinstance(end, list) and end else end
+        named = described.get("eos_token_id")
+        first = named[0] if isinstance(named, list) and named else named
+        end = first if isinstance(first, int) else None
         start = start_token(described.get("bos_token_id"), end, config["outputs"], "config.json")
         if not (folder / TOKENIZER).exists():
             raise ValueError(f"{TOKENIZER} is missing: save its tokenizer there, as transformers' save_pretrained does")
