@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from decoders import TEXTS, forward, random_weights, write_gguf, write_huggingface, write_llama2c
 from safetensors.torch import load_file, save_file
 
 import unnoise
+from decoders import TEXTS, forward, random_weights, write_gguf, write_huggingface, write_llama2c
 from unnoise.checkpoint.initial import initial_weights
 from unnoise.cli.main import main
 from unnoise.model.model import Model
@@ -254,6 +254,7 @@ def test_odd_huggingface_folders_are_refused(tmp_path: Path) -> None:
         ({"num_hidden_layers": 1}, "model.layers.1.*is unknown"),
         ({"rope_scaling": {"rope_type": "yarn"}}, "scaled as 'yarn'"),
         ({"bos_token_id": None, "eos_token_id": None}, "neither a begin nor an end token"),
+        ({"eos_token_id": "</s>"}, "eos_token_id must be a whole number, found '</s>'"),
     ):
         write_huggingface(tmp_path, weights, **changes)
         refused(words)

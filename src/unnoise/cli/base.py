@@ -17,7 +17,10 @@ MODELS = Path(__file__).parent.parent / "models"
 BUNDLED = "wiki"
 DEFAULT_MODEL = f"the newest in runs/, else the bundled {BUNDLED}"
 Json = Annotated[bool, arg(name="json", help="Print one JSON object.")]
-ModelName = Annotated[str | None, arg(help=f"Folder of a trained model, a bundled name, or a language model from elsewhere; default: {DEFAULT_MODEL}.")]
+ModelName = Annotated[
+    str | None,
+    arg(help=f"Folder of a trained model, a bundled name, or a language model from elsewhere; default: {DEFAULT_MODEL}."),
+]
 Device = Annotated[str, arg(help="auto, cpu, cuda, …")]
 
 
