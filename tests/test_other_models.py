@@ -244,6 +244,7 @@ def test_odd_huggingface_folders_are_refused(tmp_path: Path) -> None:
         ({"num_hidden_layers": 1}, "model.layers.1.*is unknown"),
         ({"rope_scaling": {"rope_type": "yarn"}}, "scaled as 'yarn'"),
         ({"bos_token_id": None, "eos_token_id": None}, "neither a begin nor an end token"),
+        ({"eos_token_id": "</s>"}, "eos_token_id must be a whole number, found '</s>'"),
     ):
         write_huggingface(tmp_path, weights, **changes)
         refused(words)

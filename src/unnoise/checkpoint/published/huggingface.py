@@ -45,9 +45,7 @@ def read_huggingface(folder: Path, described: dict[str, Any]) -> Decoder:
         if config["tied"]:
             found.pop(NAMES.head, None)
         weights = our_weights(Tensors(found), NAMES, config)
-        named = described.get("eos_token_id")
-        first = named[0] if isinstance(named, list) and named else named
-        end = first if isinstance(first, int) else None
+        end = _end_token(described)
         start = start_token(described.get("bos_token_id"), end, config["outputs"], "config.json")
         if not (folder / TOKENIZER).exists():
             raise ValueError(f"{TOKENIZER} is missing: save its tokenizer there, as transformers' save_pretrained does")
@@ -105,6 +103,15 @@ def rotary_factors(rotary: dict[str, Any], base: float, size: int) -> list[float
     turns = rotary["original_max_position_embeddings"] * base ** (-torch.arange(0, size, 2).double() / size) / (2 * math.pi)
     kept = ((turns - low) / (high - low)).clamp(0, 1)  # between few turns, slowed down, and many, left as they are
     return (1 / ((1 - kept) / factor + kept)).tolist()
+
+
+def _end_token(described: dict[str, Any]) -> int | None:
+    """The token that ends a text: the first, where there are several."""
+    found = described.get("eos_token_id")
+    found = found[0] if isinstance(found, list) and found else found
+    if found is not None and (isinstance(found, bool) or not isinstance(found, int)):
+        raise ValueError(f"its eos_token_id must be a whole number, found {found!r}")
+    return found
 
 
 def _whole(described: dict[str, Any], name: str) -> int:
