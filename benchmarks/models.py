@@ -58,7 +58,27 @@ class ShippedModel:
         return typed
 
 
+STORIES = "--texts whole --length 256 --batch 16 --precision bfloat16"
 MODELS = [
+    ShippedModel(
+        name="stories",
+        description="Block diffusion of little stories in plain English: writes them, and fills in words.",
+        data="{data}/stories",
+        about_data="35,539 stories sampled from the public model stories15M (llama2.c, trained on TinyStories)",
+        licence="made for this project; stories15M is MIT, TinyStories CDLA-Sharing 1.0",
+        stages=(
+            Stage(
+                "ar",
+                f"{STORIES} --codec bpe-4096 --network transformer:attention_every=2 --width 256 --depth 6 --heads 8 "
+                "--steps 2600",
+            ),
+            Stage(
+                "bd3lm:block=4,whole=0.5",
+                f"{STORIES} --init {{before}} --matrix-lr 0.012 --other-lr 0.002 --steps 2400",
+            ),
+        ),
+        dtype="int8",
+    ),
     ShippedModel(
         name="wiki-ar",
         description="An autoregressive model of English in 27 letters, with exact likelihoods: judges other models' texts.",

@@ -108,7 +108,19 @@ gaussian prior | families/gaussian.py | test_continuous
 gaussian posterior | families/gaussian.py | test_continuous
 - return mean, lost * noise_s / noise_t
 + return mean, lost * noise_s
-gaussian shape by its variance | families/gaussian.py | test_continuous
+block weight | families/block/objective.py | test_block
+- weight = torch.where(hidden, 1 / share.clamp_min(1e-9), 0)
++ weight = torch.where(hidden, torch.ones_like(share), 0)
+blocks see later blocks | network/visibility.py | test_block
+- noised = torch.cat([query == key, query > key], 1)
++ noised = torch.cat([query == key, query >= key], 1)
+block convolution without the past | network/transformer.py | test_block
+- past = F.pad(halves[:, 1], (0, 0, before, 0)).unfold(1, before, block)[:, : blocks.shape[2]]
++ past = F.pad(halves[:, 0], (0, 0, before, 0)).unfold(1, before, block)[:, : blocks.shape[2]]
+block sampler keeps the noised block | families/block/sampler.py | test_block
+- self.network.read(self.x[self.alive, here], self.cache)
++ self.network.read(torch.full_like(self.x[self.alive, here], self.denoiser.process.vocab), self.cache)
+gaussian shape by its variance | families/noise_shape.py | test_continuous
 - 2 * nats.detach().double() / scale
 + 2 * torch.ones_like(nats).double() / scale
 flow bound | families/bayesian_flow.py | test_continuous

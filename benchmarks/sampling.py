@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 
 import torch
 
@@ -73,8 +74,8 @@ def plain(model: unnoise.Model, texts: int, steps: int, most: int) -> float:
     return (time.thread_time() - start) / most
 
 
-def compare_steps(texts: int, repeats: int) -> None:
-    for name, shape in SIZES.items():
+def compare_steps(texts: int, repeats: int, sizes: Sequence[str]) -> None:
+    for name, shape in ((name, SIZES[name]) for name in sizes):
         model = model_of("mdlm", **shape)
         plain(model, texts, 1000, 1)
         best: dict[int, tuple[float, float, int]] = {}
@@ -119,6 +120,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--texts", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--sizes", nargs="+", choices=list(SIZES), default=list(SIZES))
     parser.add_argument("--methods", action="store_true")
     parser.add_argument("--workers", type=int, default=1)
     given = parser.parse_args()
@@ -126,4 +128,7 @@ if __name__ == "__main__":
         compare_workers(given.texts, given.repeats, given.workers)
     else:
         torch.set_num_threads(1)
-        (compare_methods if given.methods else compare_steps)(given.texts, given.repeats)
+        if given.methods:
+            compare_methods(given.texts, given.repeats)
+        else:
+            compare_steps(given.texts, given.repeats, given.sizes)

@@ -32,7 +32,7 @@ def nano(name: str = "mdlm", length: int = 12, codec=None, seed: int = 0) -> Mod
     return model
 
 
-@pytest.mark.parametrize("name", [name for name in methods() if name not in ("ar", "ardm")])  # one for each token
+@pytest.mark.parametrize("name", [name for name in methods() if name not in ("ar", "ardm", "bd3lm")])  # by token, or block
 def test_steps_are_network_calls_at_most(name: str) -> None:
     model, calls = nano(name), 0
 
@@ -82,7 +82,7 @@ def test_the_chain_ends_where_generate_does(name: str) -> None:
 @pytest.mark.parametrize("sampler", sampler_names())
 def test_samplers_by_name(sampler: str) -> None:
     names = {"left-to-right": "ar", "gaussian": "gaussian", "ddim": "gaussian", "flow": "bfn"}
-    names |= {"insertion": "flexmdm", "insertion-confidence": "flexmdm"}
+    names |= {"insertion": "flexmdm", "insertion-confidence": "flexmdm", "block": "bd3lm"}
     model = nano(names.get(sampler, "mdlm"))
     text = model.generate(sampler=sampler, steps=4, temperature=0.7, top_p=0.9)[0]
     assert len(text) <= 12 if model.process.variable_length else len(text) == 12

