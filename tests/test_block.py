@@ -98,7 +98,7 @@ def test_counts_and_times_have_the_same_mean_and_a_draw_is_unbiased(block: int) 
     x = toy.x[:12]
     mean = expected(objective, denoiser, x, False)
     assert torch.allclose(mean, expected(objective, denoiser, x, True), atol=1e-9)
-    draws = torch.stack([objective(denoiser, x, torch.Generator().manual_seed(i)) for i in range(300)]).double()
+    draws = torch.stack([objective(denoiser, x, torch.Generator().manual_seed(i)) for i in range(150)]).double()
     error = draws.mean(1).std() / len(draws) ** 0.5
     assert abs(float(draws.mean() - mean.mean())) <= 4 * float(error) + 1e-9
     if block == 1:  # exact: no draw differs
@@ -221,11 +221,11 @@ def test_padding_costs_nothing_and_the_end_fills_its_block() -> None:
 
     def nats(x: Tensor) -> Tensor:
         return torch.stack(
-            [model.bound(model.denoiser, x, RowGenerator(seed, torch.tensor([0]))) for seed in range(400)]
+            [model.bound(model.denoiser, x, RowGenerator(seed, torch.tensor([0]))) for seed in range(150)]
         ).detach()
 
     one, other, short = nats(long), nats(filled), nats(long[:, :6])
-    error = float(other.std() / 400**0.5)
+    error = float(other.std() / 150**0.5)
     assert abs(float(one.mean() - other.mean())) < 6 * error  # the same text, drawn in other tensors
     assert abs(float(short.mean() - other.mean())) < 6 * error
     assert model.score("abcdefg").characters == 7  # a text that does not end has a shorter last block
