@@ -3,9 +3,9 @@
     python benchmarks/kills.py --kills 10
 
 Trains undisturbed with 1, 2 and 4 processes, with and without shards: these runs differ by the order of float additions, the
-more the longer they are. Then runs are killed (SIGKILL) at random moments, a random process or the whole group, and resumed. Resumed
-with the same processes, a run must have the losses of the undisturbed one to the bit; resumed each time with others, it may
-differ by no more than undisturbed runs do (three times, or 1e-5). The models must load.
+more the longer they are. Then runs are killed (SIGKILL) at random moments, a random process or the whole group, and resumed.
+Resumed with the same processes, a run must have the losses of the undisturbed one to the bit; resumed each time with others, it
+may differ by no more than undisturbed runs do (three times, or 1e-5). The models must load.
 """
 
 import argparse
