@@ -163,8 +163,8 @@ Metropolis | sampler/metropolis.py | test_metropolis
 - .log() < log_ratio
 + .log() < 0.5 * log_ratio
 guidance | network/parameterization.py | test_images test_model test_network
-- unconditional + self.guidance * (log_probs - unconditional)
-+ log_probs + self.guidance * (log_probs - unconditional)
+- unconditional + self.guidance * (found - unconditional)
++ found + self.guidance * (found - unconditional)
 warm-up of the EMA | training/average.py | test_trainer
 - min(decay, (1 + steps) / (10 + steps))
 + decay

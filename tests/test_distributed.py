@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import runpy
 import subprocess
 import sys
@@ -104,7 +105,11 @@ KILLS = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "kills.py"
 
 def test_killed_processes_are_resumed_by_another_number_of_them(tmp_path: Path) -> None:
     """One process of two, then the group; resumed with and without shards: the losses are those of a run undisturbed."""
-    assert "as undisturbed" in KILLS["kills"](tmp_path, count=2, steps=24)[-1]
+    (tmp_path / "text.txt").write_text(KILLS["TEXT"])
+    assert KILLS["start"](tmp_path, "undisturbed", 24, 2, False).wait() == 0
+    KILLS["struck"](tmp_path, "killed", 2, 24, KILLS["WAYS"][:2], random.Random(0))
+    undisturbed, killed = (KILLS["losses"](tmp_path / name) for name in ("undisturbed", "killed"))
+    assert len(killed) == 24 and KILLS["apart"](undisturbed, killed) < 1e-5
 
 
 def test_a_batch_in_parts_is_the_same_batch() -> None:
