@@ -3,7 +3,7 @@
 Weights of the same name and shape are taken over. The mask of the new model is the blank of the old one (index K in both, the
 start symbol of an autoregressive model). An autoregressive network predicts token i from a row that has read token i − 1, a
 diffusion model from a row that holds a mask: training unlearns the shift (LLaDA, arXiv:2502.09992), soonest in block diffusion
-with small blocks (SDAR, arXiv:2510.06303).
+with small blocks (SDAR).
 """
 
 from collections.abc import Sequence

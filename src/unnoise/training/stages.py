@@ -38,5 +38,5 @@ def stages_of(options: RunOptions, out: Path) -> list[tuple[RunOptions, Path]]:
 
 def _shortened(options: RunOptions, share: float) -> RunOptions:
     if options.steps is not None:
-        return replace(options, steps=max(1, round(options.steps * share)), eval_every=options.eval_every)
+        return replace(options, steps=max(1, round(options.steps * share)))
     return replace(options, minutes=(options.minutes or MINUTES) * share)

@@ -140,9 +140,9 @@ class BlockCrossEntropy(BlockElbo):
         hidden = (uniform(x.shape, x.device, generator) < t[:, None]) & there
         x = torch.where(there, x, 0)
         self.process.check_tokens(x)
-        x_t = x.masked_fill(hidden, self.process.mask)
         if not bool(hidden.any()):
             hidden = there & (torch.arange(x.shape[1], device=x.device) == 0)
+        x_t = x.masked_fill(hidden, self.process.mask)
         if isinstance(denoiser, BlockParameterization):
             present = None if bool(there.all()) else there
             log_probs = denoiser.visible(x_t, t.to(torch.get_default_dtype()), hidden, present).log_probs.float()
