@@ -19,6 +19,7 @@ from unnoise.network.dropout import Dropout
 from unnoise.network.visibility import Visibility, block_visibility
 
 LARGEST = {"depth": 1000, "width": 2**16, "heads": 2**12, "taps": 2**10, "attention_every": 2**10}
+LONGEST_UNFUSED = 256  # keys; with more of them the fused kernel wins
 SIZES = {  # name → what it sets; base is the papers' 12 × 768
     "nano": {"width": 64, "depth": 2, "heads": 2, "attention_every": 2},
     "tiny": {"width": 128, "depth": 6, "heads": 4, "attention_every": 3},
@@ -195,17 +196,33 @@ class Attention(nn.Module):
             k, v = cache.extend(self.layer, k, v)
         if self.causal and 1 < length < k.shape[2]:  # several tokens after a cached past: each sees that, and what is before it
             sees = torch.ones(length, k.shape[2], dtype=torch.bool, device=x.device).tril(k.shape[2] - length)
-            y = F.scaled_dot_product_attention(q, k, v, attn_mask=sees)
+            y = attend(q, k, v, attn_mask=sees)
         elif visibility is not None and visibility.block is not None and visibility.attention_mask is not None:
             half, sees = length // 2, visibility.attention_mask  # clean entries see no noised ones: a quarter is left out
-            noised = F.scaled_dot_product_attention(q[:, :, :half], k, v, attn_mask=sees[..., :half, :])
+            noised = attend(q[:, :, :half], k, v, attn_mask=sees[..., :half, :])
             clean = (part[:, :, half:] for part in (q, k, v))
-            y = torch.cat([noised, F.scaled_dot_product_attention(*clean, attn_mask=sees[..., half:, half:])], 2)
+            y = torch.cat([noised, attend(*clean, attn_mask=sees[..., half:, half:])], 2)
         elif visibility is not None:
-            y = F.scaled_dot_product_attention(q, k, v, attn_mask=visibility.attention_mask)
+            y = attend(q, k, v, attn_mask=visibility.attention_mask)
         else:
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal and length > 1)
+            y = attend(q, k, v, is_causal=self.causal and length > 1)
         return self.out(y.transpose(1, 2).reshape(batch, length, width))
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
+    """softmax(q·kᵀ/√D)·v: [B, H, L, D] → [B, H, L, D]; torch's fused kernel but for training in bfloat16 on a CPU.
+
+    There the fused kernel's backward pass takes several times as long as these products do (benchmarks/attention.py).
+    """
+    slow = q.device.type == "cpu" and q.dtype == torch.bfloat16 and torch.is_grad_enabled() and k.shape[2] <= LONGEST_UNFUSED
+    if not slow:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=is_causal)
+    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+    if attn_mask is not None:
+        scores = scores + torch.zeros_like(attn_mask, dtype=scores.dtype).masked_fill(~attn_mask, -torch.inf)
+    return scores.softmax(-1, dtype=scores.dtype) @ v
 
 
 class Block(nn.Module):
