@@ -5,10 +5,11 @@
 
 Each stage of a model is one `unnoise train --resume` into a folder of its own below --runs, so that what was stopped goes on by
 the same command, and what is finished is not trained again. The last stage is converted into --out, where its card is written.
-`--show` prints the commands and runs nothing. The folder --data holds what the recipes below name.
+`--show` prints the commands and runs nothing. The folder --data holds what the recipes below name: text8, stories and moses.
 """
 
 import argparse
+import re
 import shlex
 import shutil
 import sys
@@ -19,24 +20,31 @@ from pathlib import Path
 import unnoise
 from unnoise.checkpoint.card import CARD
 from unnoise.cli.main import main
+from unnoise.data.corpus import Corpus, corpus
 from unnoise.evaluation.card import CardFacts, model_card
 from unnoise.files import write_atomically
 
 PACKAGE = Path(__file__).parents[1] / "src" / "unnoise" / "models"
 TEXT8 = "the first 20 M characters of text8 (English Wikipedia of 2006, in lower case, without punctuation)"
+LETTERS = 10_000_000  # characters of stories beside text8
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One training: a method, and options of `unnoise train`, in which {before} is the folder of the stage before."""
+    """One training: a method, and options of `unnoise train`, in which {before} is the folder of the stage before.
+
+    data: if it is not that of the model.
+    """
 
     method: str
     options: str
+    data: str = ""
 
 
 @dataclass(frozen=True)
 class ShippedModel:
-    """What a model is trained on and how. data: as for `unnoise train`, in which {data} is the folder of all data."""
+    """What a model is trained on and how. data: as for `unnoise train`, in which {data} is the folder of all data, and {runs}
+    that of the runs, where `letters` is what `plain_letters` makes."""
 
     name: str
     description: str
@@ -54,46 +62,72 @@ class ShippedModel:
         typed = []
         for stage, before, folder in zip(self.stages, ["", *folders], folders, strict=False):
             options = stage.options.format(before=before)
-            typed.append(f"unnoise train {stage.method} --data {self.data.format(data=data)} --out {folder} {options}")
+            source = (stage.data or self.data).format(data=data, runs=runs)
+            typed.append(f"unnoise train {stage.method} --data {source} --out {folder} {options}")
         return typed
 
 
-STORIES = "--texts whole --length 256 --batch 16 --precision bfloat16"
+NETWORK = "--network transformer:attention_every=2 --width 256 --depth 6 --precision bfloat16"
+STORIES = "--texts whole --length 256 --batch 16"
+MOLECULES = "--texts whole --length 64 --batch 64"
+WIKI_AR = f"--codec bpe-8192 --length 128 --batch 32 {NETWORK} --heads 4"
 MODELS = [
     ShippedModel(
         name="stories",
         description="Block diffusion of little stories in plain English: writes them, and fills in words.",
         data="{data}/stories",
-        about_data="35,539 stories sampled from the public model stories15M (llama2.c, trained on TinyStories)",
+        about_data="35,539 stories sampled (top-p 0.9) from the public model stories15M (llama2.c, trained on TinyStories)",
         licence="made for this project; stories15M is MIT, TinyStories CDLA-Sharing 1.0",
         stages=(
-            Stage(
-                "ar",
-                f"{STORIES} --codec bpe-4096 --network transformer:attention_every=2 --width 256 --depth 6 --heads 8 "
-                "--steps 2600",
-            ),
+            Stage("ar", f"{STORIES} --codec bpe-4096 {NETWORK} --heads 8 --steps 1400"),
             Stage(
                 "bd3lm:block=4,whole=0.5",
-                f"{STORIES} --init {{before}} --matrix-lr 0.012 --other-lr 0.002 --steps 2400",
+                f"{STORIES} --init {{before}} --precision bfloat16 --matrix-lr 0.012 --other-lr 0.002 --steps 2000",
+            ),
+            Stage(
+                "bd3lm:block=4,whole=0.8,hidden=0.5,span=3",
+                f"{STORIES} --init {{before}} --precision bfloat16 --matrix-lr 0.015 --other-lr 0.002 --steps 3300",
             ),
         ),
         dtype="int8",
+        sampling="sampler=block:inner=confidence,temperature=0.9,top_p=0.9,steps=256",
     ),
     ShippedModel(
         name="wiki-ar",
         description="An autoregressive model of English in 27 letters, with exact likelihoods: judges other models' texts.",
         data="{data}/text8",
-        about_data=f"{TEXT8}, of which 16.6 M were read",
+        about_data=TEXT8,
         licence="CC BY-SA",
-        stages=(Stage("ar", "--steps 8091"),),
+        stages=(Stage("ar", f"{WIKI_AR} --steps 1100"),),
+        dtype="int8",
     ),
     ShippedModel(
         name="wiki",
-        description="A masked diffusion model of English in 27 letters: fills in, checks spelling, serves first tries.",
-        data="{data}/text8",
-        about_data=f"{TEXT8}, of which 16.6 M were read",
-        licence="CC BY-SA",
-        stages=(Stage("mdlm", "--steps 8091"),),
+        description="A masked diffusion model of English in 27 letters: fills in words, checks spelling, serves first tries.",
+        data="{runs}/letters",
+        about_data=f"{TEXT8}, and 10 M characters of the stories of `stories` in the same letters",
+        licence="CC BY-SA (text8); the stories were made for this project",
+        stages=(
+            Stage("ar", f"{WIKI_AR} --steps 500", "{data}/text8"),
+            Stage("mdlm", "--init {before} --length 128 --batch 32 --precision bfloat16 --steps 3000"),
+        ),
+        dtype="int8",
+    ),
+    ShippedModel(
+        name="molecules",
+        description="Block diffusion of drug-like molecules, written as SMILES: writes new ones, and completes a beginning.",
+        data="{data}/moses",
+        about_data="the training set of MOSES, 1,584,663 molecules (Polykovskiy et al. 2020)",
+        licence="MIT",
+        stages=(
+            Stage("ar", f"{MOLECULES} --codec chars {NETWORK} --heads 8 --steps 900"),
+            Stage(
+                "bd3lm:block=4",
+                f"{MOLECULES} --init {{before}} --precision bfloat16 --matrix-lr 0.016 --other-lr 0.0025 --steps 1700",
+            ),
+        ),
+        dtype="int8",
+        sampling="top_p=0.95",
     ),
     ShippedModel(
         name="digits",
@@ -106,9 +140,24 @@ MODELS = [
 ]
 
 
+def plain_letters(data: Path, out: Path) -> None:
+    """text8 with stories behind it, in the 27 letters of text8; what is held out is text8's."""
+    if (out / "train.txt").exists():
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    text8, stories = (corpus(str(data / name)) for name in ("text8", "stories"))
+    assert isinstance(text8, Corpus) and isinstance(stories, Corpus)
+    added = re.sub("[^a-z]+", " ", "\n".join(stories.documents["train"]).lower())[:LETTERS]
+    for split in ("valid", "test"):
+        write_atomically(out / f"{split}.txt", "".join(text8.documents[split]).encode())
+    write_atomically(out / "train.txt", f"{''.join(text8.documents['train']).rstrip()} {added.strip()} ".encode())
+
+
 def make(shipped: ShippedModel, data: Path, runs: Path, out: Path) -> int:
     """Train, convert, describe; returns the exit code."""
     folder = runs
+    if "{runs}/letters" in shipped.data:
+        plain_letters(data, runs / "letters")
     for command in shipped.commands(str(data), str(runs)):
         print(f"== {command}", flush=True)
         words = shlex.split(command)[1:]
@@ -123,7 +172,7 @@ def make(shipped: ShippedModel, data: Path, runs: Path, out: Path) -> int:
     facts = CardFacts(
         shipped.name, shipped.description, shipped.about_data, shipped.licence, shipped.commands("path/to", "runs")
     )
-    source = unnoise.corpus(shipped.data.format(data=data))
+    source = corpus(shipped.data.format(data=data, runs=runs))
     card = model_card(unnoise.load(new), facts, source, windows=shipped.windows)
     write_atomically(new / CARD, card.encode())
     shutil.rmtree(out / shipped.name, ignore_errors=True)

@@ -249,6 +249,24 @@ def test_a_text_that_has_ended_is_not_written_on() -> None:
     assert {shape[1] for shape in read} == {4} and read[-1][0] < 6  # blocks alone, and at last not of all texts
 
 
+def test_few_tokens_of_whole_texts_are_hidden_in_spans() -> None:
+    """Every token as often as another, those of a span together, and the loss of a network that knows nothing L·log K."""
+    objective = BlockCrossEntropy(Blocks(5, 2, whole_text=True), whole=1.0, hidden=0.4, span=3)
+    generator = RowGenerator(0, torch.arange(4000))
+    order = objective.hiding_order(torch.Size((4000, 12)), torch.device("cpu"), generator)
+    share = (order < 0.3).double().mean(0)
+    assert (share - 0.3).abs().max() < 5 * math.sqrt(0.3 * 0.7 / 4000)
+    together = (order[:, 1:] == order[:, :-1]).double().mean()  # spans of 1, 2 and 3: 0, 1/2 and 2/3 of the neighbours
+    assert abs(float(together) - (0 + 1 / 2 + 2 / 3) / 3) < 0.02
+
+    def undecided(x_t: torch.Tensor, t: torch.Tensor, where: torch.Tensor) -> MeanPrediction:
+        assert float((x_t == 5).double().mean()) < 0.3
+        return MeanPrediction(torch.full((int(where.sum()), 5), -math.log(5)))
+
+    nats = objective(undecided, torch.randint(5, (4000, 12)), RowGenerator(1, torch.arange(4000)))
+    assert abs(float(nats.mean()) - 12 * math.log(5)) < 0.3
+
+
 def test_growing_blocks_and_whole_texts_in_training() -> None:
     model = Model.build("bd3lm:block=8,first=1,whole=0.5", "text8", length=32, size="nano")
     objective = model.method.fast_objective(model.process)  # pyright: ignore[reportOptionalCall]
@@ -273,6 +291,10 @@ def test_mistakes() -> None:
         Blocks(3, 0)
     with pytest.raises(ValueError, match="share of the batches"):
         BlockCrossEntropy(Blocks(3, 2), whole=2.0)
+    with pytest.raises(ValueError, match="hidden is a share of the tokens"):
+        BlockCrossEntropy(Blocks(3, 2), whole=0.5, hidden=0.0)
+    with pytest.raises(ValueError, match="span must be a whole number"):
+        BlockCrossEntropy(Blocks(3, 2), whole=0.5, span=0)
     with pytest.raises(ValueError, match="block size from 1 to 2"):
         BlockCrossEntropy(Blocks(3, 2), first=4)
     with pytest.raises(ValueError, match="needs a denoiser with `blocks`"):

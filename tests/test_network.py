@@ -5,7 +5,7 @@ import torch
 
 from unnoise import Linear, Masked
 from unnoise.network.base import Cache
-from unnoise.network.transformer import SIZES, Transformer, TransformerConfig
+from unnoise.network.transformer import SIZES, Transformer, TransformerConfig, attend
 from unnoise.training.optimizer import Muon, optimizers, orthogonal, split
 
 
@@ -187,3 +187,23 @@ def test_times_of_positions_in_a_process() -> None:
     t = torch.tensor([0.0, 0.5, 1.0]).expand(200, 3)
     masked = (process.corrupt(x, t, torch.Generator().manual_seed(0)) == 5).double().mean(0)
     assert masked[0] == 0 and masked[2] == 1 and 0.4 < masked[1] < 0.6
+
+
+@pytest.mark.parametrize("kind", ["all", "causal", "mask"])
+def test_attention_in_bfloat16_is_that_in_float32(kind: str) -> None:
+    """Values and gradients of the plain products that a CPU trains with, to what bfloat16 can hold."""
+    generator = torch.Generator().manual_seed(0)
+    tensors = [torch.randn(2, 3, 20, 16, generator=generator) for _ in range(3)]
+    mask = torch.rand(1, 1, 20, 20, generator=generator) < 0.5
+    mask[..., 0] = True
+    options = {"all": {}, "causal": {"is_causal": True}, "mask": {"attn_mask": mask}}[kind]
+    results = []
+    for dtype in (torch.float32, torch.bfloat16):
+        q, k, v = (one.to(dtype).requires_grad_() for one in tensors)
+        y = attend(q, k, v, **options)
+        assert y.dtype == dtype
+        y.float().square().sum().backward()
+        results.append([y.detach().float(), *(one.grad.float() for one in (q, k, v) if one.grad is not None)])
+    assert len(results[0]) == len(results[1]) == 4
+    for exact, found in zip(*results, strict=True):
+        assert float((found - exact).abs().max()) < 0.03 * float(exact.abs().max())

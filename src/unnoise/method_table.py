@@ -254,10 +254,11 @@ def flexmdm() -> Method:
     )
 
 
-def bd3lm(block: int = 4, whole: float = 0.0, first: int = 0) -> Method:
+def bd3lm(block: int = 4, whole: float = 0.0, first: int = 0, hidden: float = 1.0, span: int = 1) -> Method:
     """block: tokens of a block. whole: the share of batches, of the fast loss, in which texts are read as one block, as mdlm
     reads them, so that the model also fills in what stands before given text. first: the size of the blocks when training with
-    the fast loss begins; it is doubled up to `block`."""
+    the fast loss begins; it is doubled up to `block`. hidden: the largest share of tokens that is hidden in whole texts, and
+    span: how many beside each other are hidden together there, at most."""
     return Method(
         "bd3lm",
         "BD3-LM: block diffusion, masked within a block and left to right over blocks",
@@ -269,7 +270,7 @@ def bd3lm(block: int = 4, whole: float = 0.0, first: int = 0) -> Method:
         BlockSampler(),
         time_free=True,
         exact=block == 1,
-        fast_objective=lambda process: BlockCrossEntropy(process, first or None, whole),
+        fast_objective=lambda process: BlockCrossEntropy(process, first or None, whole, hidden, span),
         stops_at_end=True,
     )
 

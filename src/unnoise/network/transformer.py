@@ -214,7 +214,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, is_
 
     There the fused kernel's backward pass takes several times as long as these products do (benchmarks/attention.py).
     """
-    slow = q.device.type == "cpu" and q.dtype == torch.bfloat16 and torch.is_grad_enabled() and k.shape[2] <= LONGEST_UNFUSED
+    bfloat16 = v.dtype == torch.bfloat16  # under autocast, q and k are made that
+    slow = q.device.type == "cpu" and bfloat16 and torch.is_grad_enabled() and k.shape[2] <= LONGEST_UNFUSED
     if not slow:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=is_causal)
     scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)

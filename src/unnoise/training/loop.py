@@ -29,6 +29,7 @@ from unnoise.objective import Objective
 from unnoise.process.state import PAD
 from unnoise.rng import RowGenerator, seed_of
 from unnoise.spelling import Words, can_correct
+from unnoise.training.allocator import keep_freed_memory
 from unnoise.training.average import WeightAverage, put_parameters
 from unnoise.training.callback import LOG, Callback, Evaluation, JsonLog, StepReport
 from unnoise.training.checkpoint import CheckpointWriter, has_state, load_state, state_of
@@ -72,6 +73,8 @@ class TrainingRun:
         self.train_texts, self.valid_texts = texts_of(source, model, labels)
         if isinstance(source, Source) and source.train_documents and model.words is None and can_correct(model.process):
             model.words = Words.of(source.train_documents)  # counted when it is first used or saved
+        if self.device.type == "cpu" and self.train_texts.mean_length == model.length:
+            keep_freed_memory()
         self.objective = objective or _objective(model, options)
         self.loss = "own" if objective else options.loss if model.method.fast_objective else "paper"
         dtype = product_dtype(options.precision, self.device)

@@ -98,17 +98,23 @@ class BlockCrossEntropy(BlockElbo):
     first: the size of the blocks when training begins; it is doubled, up to the process's, over the first half of the run.
     whole: the share of batches in which texts are read as one block each (as MDLM reads them), half of them cut off somewhere,
         with a random share of their tokens hidden.
+    hidden: the largest such share; a model that writes by blocks needs few masks in whole texts, since there it only fills in.
+    span: tokens that are hidden together in whole texts, at most; each text has a span of its own, from one token on.
 
     A text of no more than one block has the loss that MDLM trains fastest with, `CrossEntropy` with a curriculum.
     """
 
-    def __init__(self, process: Blocks, first: int | None = None, whole: float = 0.0):
+    def __init__(self, process: Blocks, first: int | None = None, whole: float = 0.0, hidden: float = 1.0, span: int = 1):
         super().__init__(process)
         if not 0 <= whole <= 1:
             raise ValueError(f"whole is a share of the batches, 0 to 1, found {whole}")
+        if not 0 < hidden <= 1:
+            raise ValueError(f"hidden is a share of the tokens, above 0 and at most 1, found {hidden}")
+        if isinstance(span, bool) or not isinstance(span, int) or span < 1:
+            raise ValueError(f"span must be a whole number of tokens ≥ 1, found {span!r}")
         if first is not None and not 1 <= first <= process.block:
             raise ValueError(f"first must be a block size from 1 to {process.block}, found {first}")
-        self.first, self.whole = first or process.block, whole
+        self.first, self.whole, self.most_hidden, self.span = first or process.block, whole, hidden, span
         self.one_block = CrossEntropy(process, initial_max_t=0.3)
 
     def set_progress(self, progress: float) -> None:
@@ -130,14 +136,14 @@ class BlockCrossEntropy(BlockElbo):
         return self.at(denoiser, x, hidden, share, 2 * tokens / (tokens + 1.0))
 
     def as_one_block(self, denoiser: Denoiser, x: Tensor, generator: Generator) -> Tensor:
-        """2·Σ_hidden −log μ(x^i | what is not hidden), each token hidden with a chance that is uniform over texts: [B]."""
+        """2/h·Σ_hidden −log μ(x^i | what is not hidden), each token hidden with a chance uniform in [0, h] over texts: [B]."""
         there = x != PAD
         cut = uniform((len(x),), x.device, generator).clamp_min(0.1) * 2
         lengths = there.sum(1)
         if self.process.end is not None:
             there = there & (torch.arange(x.shape[1], device=x.device) < (cut * lengths)[:, None].ceil())
-        t = stratified(len(x), x.device, generator)
-        hidden = (uniform(x.shape, x.device, generator) < t[:, None]) & there
+        t = self.most_hidden * stratified(len(x), x.device, generator)
+        hidden = (self.hiding_order(x.shape, x.device, generator) < t[:, None]) & there
         x = torch.where(there, x, 0)
         self.process.check_tokens(x)
         if not bool(hidden.any()):
@@ -149,4 +155,13 @@ class BlockCrossEntropy(BlockElbo):
         else:
             log_probs = predict(denoiser, self.process, x_t, t, hidden).values
         scale = lengths / there.sum(1)
-        return sum_rows(-2 * gather(log_probs, x[hidden]), hidden) * scale
+        return sum_rows(-2 / self.most_hidden * gather(log_probs, x[hidden]), hidden) * scale
+
+    def hiding_order(self, shape: torch.Size, device: torch.device, generator: Generator) -> Tensor:
+        """For each token a number uniform in [0, 1), the same for all of a span: a token is hidden if it is below t. [B, L]."""
+        order = uniform(shape, device, generator)
+        if self.span == 1:
+            return order
+        size, shift = (self.span * uniform((shape[0], 2), device, generator)).long().unbind(1)
+        number = torch.arange(shape[1], device=device) + shift[:, None]  # a text begins anywhere in a span
+        return order.gather(1, number // (size + 1)[:, None] % shape[1])
