@@ -267,6 +267,23 @@ def test_few_tokens_of_whole_texts_are_hidden_in_spans() -> None:
     assert abs(float(nats.mean()) - 12 * math.log(5)) < 0.3
 
 
+def test_parts_of_texts_begin_anywhere() -> None:
+    objective = BlockCrossEntropy(Blocks(100, 2, whole_text=True), whole=1.0)
+    lengths = torch.tensor([1, 5, 40] * 200)
+    x = torch.arange(40).expand(600, 40).masked_fill(torch.arange(40) >= lengths[:, None], -1)
+    starts, widths = set(), set()
+    for seed in range(20):
+        parts = objective.fragments(x, lengths, RowGenerator(seed, torch.arange(600)))
+        there = parts != -1
+        assert bool(there[:, 0].all()) and bool((there.sum(1) <= lengths).all())
+        follows = parts[:, 1:] == parts[:, :-1] + 1
+        assert bool((follows | ~there[:, 1:]).all()) and bool((parts < lengths[:, None]).all())
+        starts |= set(parts[2::3, 0].tolist())
+        widths.add(int(there[2].sum()))
+        assert parts.shape[1] == int(there.sum(1).max())
+    assert max(starts) >= 30 and min(starts) == 0 and min(widths) < 12 and max(widths) > 30
+
+
 def test_growing_blocks_and_whole_texts_in_training() -> None:
     model = Model.build("bd3lm:block=8,first=1,whole=0.5", "text8", length=32, size="nano")
     objective = model.method.fast_objective(model.process)  # pyright: ignore[reportOptionalCall]

@@ -11,6 +11,7 @@ import pytest
 import unnoise
 from unnoise.cli.main import main
 from unnoise.data.corpus import read_text
+from unnoise.display.molecules import DotCanvas, molecule_in_characters
 from unnoise.evaluation import molecules as measures
 from unnoise.evaluation.molecules import frechet_distance, internal_diversity
 
@@ -101,3 +102,25 @@ def test_a_table_of_one_column_is_read_as_lines(tmp_path: Path, capsys: pytest.C
     (tmp_path / "none.csv").write_text("SMILES\n")
     with pytest.raises(ValueError, match="is empty"):
         unnoise.corpus(str(tmp_path / "none.csv"))
+
+
+def test_a_molecule_in_characters() -> None:
+    """Letters for the atoms that are no carbon, dots for the bonds; it fits into the columns."""
+    pytest.importorskip("rdkit", reason="the molecules extra is not installed")
+    drawn = molecule_in_characters(ASPIRIN)
+    assert sum(line.count("O") for line in drawn.splitlines()) == 4
+    assert any("\u2800" < c <= "\u28ff" for c in drawn)
+    assert set(drawn) - {"O", " ", "\n"} <= {chr(code) for code in range(0x2801, 0x2900)}
+    assert max(map(len, molecule_in_characters("C" * 40, 30).splitlines())) <= 30
+    assert "Cl" in molecule_in_characters("CCCl") and molecule_in_characters("C").strip() == ""
+    for none in ("", "C1CC"):
+        with pytest.raises(ValueError, match="is no molecule"):
+            molecule_in_characters(none)
+
+
+def test_dots_of_a_picture() -> None:
+    canvas = DotCanvas(4, 8)
+    canvas.line((0, 0), (3, 7))
+    canvas.dot(9, 9)  # outside
+    canvas.letter(3, 0, "N")
+    assert canvas.text() == "⢣N\n ⢣"

