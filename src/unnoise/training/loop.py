@@ -29,7 +29,7 @@ from unnoise.objective import Objective
 from unnoise.process.state import PAD
 from unnoise.rng import RowGenerator, seed_of
 from unnoise.spelling import Words, can_correct
-from unnoise.training.allocator import keep_freed_memory
+from unnoise.training.allocator import give_back_memory, keep_freed_memory
 from unnoise.training.average import WeightAverage, put_parameters
 from unnoise.training.callback import LOG, Callback, Evaluation, JsonLog, StepReport
 from unnoise.training.checkpoint import CheckpointWriter, has_state, load_state, state_of
@@ -73,7 +73,7 @@ class TrainingRun:
         self.train_texts, self.valid_texts = texts_of(source, model, labels)
         if isinstance(source, Source) and source.train_documents and model.words is None and can_correct(model.process):
             model.words = Words.of(source.train_documents)  # counted when it is first used or saved
-        if self.device.type == "cpu" and self.train_texts.mean_length == model.length:
+        if self.device.type == "cpu":
             keep_freed_memory()
         self.objective = objective or _objective(model, options)
         self.loss = "own" if objective else options.loss if model.method.fast_objective else "paper"
@@ -153,6 +153,8 @@ class TrainingRun:
                 self.average.update()
             self.objective.after_step()
         self.done += 1
+        if device.type == "cpu":
+            give_back_memory(self.done)
         for schedule in self.schedules:
             schedule.step()
         return total

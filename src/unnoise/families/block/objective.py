@@ -5,7 +5,6 @@ m·E_{j ~ U{1…m}} E_{j random positions hidden} (1/j) Σ_hidden −log μ (ARD
 each block is drawn instead of a time. With blocks of one token all are hidden, and the bound is −log p itself.
 """
 
-
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
