@@ -128,7 +128,7 @@ def d3pm_absorb(steps: int = STEPS, hybrid: float = HYBRID) -> Method:
 
 
 def udlm(eps: float = EPS) -> Method:
-    """eps: the signal α(1) that is left at t = 1; the loss of the paper's own code has 0, where its network reads σ with 1e-3."""
+    """eps: the signal α(1) that is left at t = 1. The loss of the paper's own code has 0, and its network reads σ with 1e-3."""
     return Method(
         "udlm",
         "UDLM: uniform noise in continuous time, the mean plugged in",
@@ -207,8 +207,8 @@ def genmd4(power: float = 1.0) -> Method:
 def sedd_absorb(
     schedule: str = "loglinear", sigma_min: float = SIGMA_MIN, sigma_max: float = SIGMA_MAX, scaled: bool = True
 ) -> Method:
-    """schedule: loglinear, or geometric with σ from sigma_min to sigma_max. scaled: the network's output is scaled to the size of
-    the ratios at t; without, it is log s itself."""
+    """schedule: loglinear, or geometric with σ from sigma_min to sigma_max. scaled: the network's output is scaled to the size
+    of the ratios at t; without, it is log s itself."""
     return Method(
         "sedd-absorb",
         "SEDD with absorbing noise: score entropy",
@@ -224,8 +224,8 @@ def sedd_absorb(
 def sedd_uniform(
     schedule: str = "loglinear", sigma_min: float = SIGMA_MIN, sigma_max: float = SIGMA_MAX, scaled: bool = True
 ) -> Method:
-    """schedule: loglinear, or geometric with σ from sigma_min to sigma_max. scaled: the network's output is scaled to the size of
-    the ratios at t; without, it is log s itself."""
+    """schedule: loglinear, or geometric with σ from sigma_min to sigma_max. scaled: the network's output is scaled to the size
+    of the ratios at t; without, it is log s itself."""
     return Method(
         "sedd-uniform",
         "SEDD with uniform noise: score entropy",
@@ -263,8 +263,8 @@ def csm() -> Method:
 
 
 def flexmdm(layout: str = "start") -> Method:
-    """layout: start, a symbol before the text and gaps after each position; or end, as in the paper's own code, padding after the
-    text, gaps before each position, and these as the network says them, not scaled with t."""
+    """layout: start, a symbol before the text and gaps after each position; or end, as in the paper's own code, padding after
+    the text, gaps before each position, and these as the network says them, not scaled with t."""
     layouts = {"start": InsertionParameterization, "end": EndedInsertionParameterization}
     if layout not in layouts:
         raise ValueError(f"the layout of flexmdm is start or end, found {layout!r}")

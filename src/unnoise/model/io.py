@@ -20,6 +20,7 @@ from unnoise.checkpoint.ours import (
     read_weights,
 )
 from unnoise.checkpoint.precision import check_precision, narrowed
+from unnoise.checkpoint.published.base import Published
 from unnoise.checkpoint.published.decoder import Decoder
 from unnoise.checkpoint.published.formats import published_model
 from unnoise.checkpoint.tensors import packed
@@ -78,13 +79,16 @@ def save(model: "Model", folder: Path, weights: dict[str, Tensor] | None = None,
 def load(path: str | Path) -> "Model":
     """A saved model from its folder, or a bundled one by its name ("wiki").
 
-    Also a causal language model of the Llama type that was trained elsewhere, as a model of the method `ar`: a 🤗 folder
-    (Llama, Mistral, Qwen2, Qwen3), a .gguf file, a .bin of llama2.c with its tokenizer.bin, or "smollm2".
+    Also one that was trained elsewhere: a diffusion model in the layout of MDLM, SEDD, BD3-LM, Duo, UDLM, GIDD or Flex-MDM
+    (docs/published.md), its weights memory-mapped; or a causal language model of the Llama type, as a model of the method `ar`:
+    a 🤗 folder (Llama, Mistral, Qwen2, Qwen3), a .gguf file, a .bin of llama2.c with its tokenizer.bin, or "smollm2".
     """
     folder = folder_of(path)
-    decoder = published_model(path if folder == Path(path) else folder)
-    if decoder is not None:
-        return from_decoder(decoder, Path(path).name)
+    found = published_model(path if folder == Path(path) else folder)
+    if isinstance(found, Published):
+        return from_published(found, Path(path).name)
+    if found is not None:
+        return from_decoder(found, Path(path).name)
     config = read_config(folder)
     model = without_weights(folder, config)
     if not (folder / WEIGHTS).exists():
@@ -98,6 +102,20 @@ def load(path: str | Path) -> "Model":
         model.words = Words.load(folder / WORDS)
     model.card = read_card(folder)
     model.network.eval()
+    return model
+
+
+def from_published(found: Published, origin: str) -> "Model":
+    """A model from elsewhere. Its network is built without memory and gets the weights as they are, memory-mapped or not."""
+    from unnoise.model.model import Model
+
+    with torch.device("meta"):
+        network = rebuild_network(found.network, found.config)
+    check_weights(dict(network.state_dict()), found.weights)
+    network.load_state_dict(found.weights, assign=True)
+    model = Model(method_named(found.method), found.codec, network, found.length, found.labels)
+    model.notes = {"origin": origin, **found.notes}
+    network.eval()
     return model
 
 
@@ -134,11 +152,16 @@ def without_weights(folder: Path, config: dict[str, Any]) -> "Model":
 def put_weights(model: "Model", weights: dict[str, Tensor]) -> None:
     """Put weights in, or ValueError naming the first that is missing, unknown or of the wrong shape."""
     mine = model.weights()
+    check_weights(mine, weights)
+    with torch.no_grad():
+        for name, value in mine.items():
+            value.copy_(weights[name])
+
+
+def check_weights(mine: dict[str, Tensor], weights: dict[str, Tensor]) -> None:
+    """ValueError naming the first weight that is missing, unknown or of the wrong shape."""
     for name in sorted(mine.keys() | weights.keys()):
         if name not in weights or name not in mine:
             raise ValueError(f"the weight {name} is {'missing' if name not in weights else 'unknown to this model'}")
         if weights[name].shape != mine[name].shape:
             raise ValueError(f"the weight {name} has shape {list(weights[name].shape)}, not {list(mine[name].shape)}")
-    with torch.no_grad():
-        for name, value in mine.items():
-            value.copy_(weights[name])

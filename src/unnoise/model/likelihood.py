@@ -120,7 +120,7 @@ def score(model: "Model", texts: Sequence[str], samples: int, seed: int, error: 
             pieces.setdefault(len(piece), []).append(piece)
     if not pieces:
         raise ValueError("there is no text to score")
-    characters = sum(map(len, read))
+    characters = sum(map(model.codec.count, read))
     bits = characters * math.log(2)
     windows = sum(map(len, pieces.values()))
     total, variance, draws = 0.0, 0.0, []

@@ -1,4 +1,4 @@
-"""The diffusion Transformer of SEDD, MDLM, BD3-LM, Duo, UDLM, GIDD and Flex-MDM, to read their weights and to train from scratch.
+"""The diffusion Transformer of SEDD, MDLM, BD3-LM, Duo, UDLM, GIDD and Flex-MDM: for their weights, and to train from scratch.
 
     x ← x + g₁·W_o·attention(LN(x)·w₁·(1 + s₁) + b₁),   x ← x + g₂·MLP(LN(x)·w₂·(1 + s₂) + b₂),   (b, s, g) = adaLN(c)
 
@@ -40,8 +40,8 @@ class DditConfig:
     cond_width: features of c; 128 in every published network.
     head_rows: rows of the output head, of which the first `outputs` are used; as many as these by default.
     time: whether t is an input.
-    time_input: what is read of it: σ of the schedule `loglinear` (with sigma_eps) or `geometric` (with sigma_min and sigma_max),
-        t itself, or 1-t.
+    time_input: what is read of it: σ of the schedule `loglinear` (with sigma_eps) or `geometric` (with sigma_min and
+        sigma_max), t itself, or 1-t.
     causal: whether a position sees only what is before it.
     gaps: whether there is a second head, one number for each position.
     labels: how many classes a text can be said to have.
@@ -192,10 +192,9 @@ class GapHead(nn.Module):
 
 
 class Ddit(nn.Module):
-    """x [B, L] long, t [B] or [B, L] → [B, L, outputs], or [n, outputs] at the positions `where` alone; built from the fields of
-    `DditConfig`.
+    """x [B, L] long, t [B] or [B, L] → [B, L, outputs], or [n, outputs] at the positions `where` alone.
 
-    x may also be a state of numbers, [B, L, inputs]: soft tokens, or a noised embedding.
+    Built from the fields of `DditConfig`. x may also be a state of numbers, [B, L, inputs]: soft tokens, or a noised embedding.
     """
 
     def __init__(

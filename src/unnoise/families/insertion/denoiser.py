@@ -75,8 +75,8 @@ class InsertionParameterization(Parameterization):
 
 class EndedInsertionParameterization(InsertionParameterization):
     """The same two outputs as the paper's own code reads them (arXiv:2509.01025): padding after the text and no start symbol;
-    g = L·softplus(·), L the greatest length, before each position and, at the first padding, after the last; μ is a softmax over
-    the K tokens, padding (K) and mask (K + 1), of which the last two are left out."""
+    g = L·softplus(·), L the greatest length, before each position and, at the first padding, after the last; μ is a softmax
+    over the K tokens, padding (K) and mask (K + 1), of which the last two are left out."""
 
     @classmethod
     def network_config(cls, process: StateSpace, length: int, time_free: bool) -> dict[str, Any]:

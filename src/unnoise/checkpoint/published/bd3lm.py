@@ -1,0 +1,23 @@
+"""BD3-LM (arXiv:2503.09573), as kuleshov-group/bd3lm-owt-block_size4 has it: masked noise in blocks, no time (σ = 0).
+
+Its network reads x_t ⊕ x_0 with the positions twice, as ours does with `block`; in sampling it reads clean blocks once.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from unnoise.checkpoint.published.ddit import Layout, flag, hf_sizes, whole
+
+NAME, TYPE = "bd3lm", "bd3lm"
+REQUIRED = {"causal": False, "cross_attn": True, "adaln": True, "time_conditioning": False}
+
+
+def layout(described: Mapping[str, Any]) -> Layout:
+    """What config.json says, or ValueError."""
+    for name, value in REQUIRED.items():
+        if flag(described, name, value) is not value:
+            raise ValueError(f"its {name} is {str(not value).lower()}: only BD3-LMs with {str(value).lower()} are read")
+    block, length = whole(described, "block_size"), whole(described, "model_length")
+    if block > length:
+        raise ValueError(f"its block_size {block} is larger than its model_length {length}")
+    return Layout(NAME, f"bd3lm:block={block}", length, whole(described, "n_heads"), hf_sizes(described), special=1)

@@ -1,0 +1,48 @@
+"""The tokenizer that lies beside published weights: tokenizer.json, or GPT-2's vocab.json and merges.txt."""
+
+import json
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from unnoise.data.bpe import FILE, Bpe, read_tokenizer
+from unnoise.data.codec import Codec
+from unnoise.data.numbers import Numbers
+from unnoise.data.tokenizer import PretrainedTokenizer
+
+GPT2_FILES = ("vocab.json", "merges.txt")
+MASK = "[MASK]"
+
+
+def tokenizer_beside(folder: Path) -> Tokenizer | None:
+    """The tokenizer in a folder, None where there is none."""
+    if (folder / FILE).exists():
+        return read_tokenizer(folder / FILE)
+    if all((folder / name).exists() for name in GPT2_FILES):
+        return Bpe.gpt2(folder).tokenizer
+    return None
+
+
+def codec_beside(folder: Path, vocab: int, masked: bool) -> Codec:
+    """The codec of a model that knows tokens 0…vocab − 1: its tokenizer, or plain numbers where there is none.
+
+    masked: whether its mask is the token after these. What was added to the tokenizer from there on, the mask or padding, is no
+    part of texts. Texts have no end token: the windows that these models learned from go over ends, and begin with one.
+    """
+    tokenizer = tokenizer_beside(folder)
+    if tokenizer is None:
+        return Numbers(vocab)
+    mask = tokenizer.token_to_id(MASK)
+    if masked and mask is not None and mask < vocab:
+        raise ValueError(f"its tokenizer has {MASK} as token {mask}, and not behind the {vocab:,} tokens of texts")
+    return PretrainedTokenizer(_first_tokens(tokenizer, vocab), vocab)
+
+
+def _first_tokens(tokenizer: Tokenizer, vocab: int) -> Tokenizer:
+    """The same tokenizer without the added tokens of a number ≥ vocab."""
+    described = json.loads(tokenizer.to_str())
+    added = described.get("added_tokens") or []
+    kept = [token for token in added if token["id"] < vocab]
+    if len(kept) == len(added):
+        return tokenizer
+    return Tokenizer.from_str(json.dumps(described | {"added_tokens": kept}))

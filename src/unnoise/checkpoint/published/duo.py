@@ -1,0 +1,18 @@
+"""Duo (arXiv:2506.10892), as s-sahoo/duo has it: uniform noise over every row, σ = −log α read, α = 1 − (1 − 10⁻³)t.
+
+Duo differs from UDLM in how it is trained; what it is, its bound and its reverse step, is that of the method `udlm`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from unnoise.checkpoint.published.ddit import Layout, flag, hf_sizes, whole
+
+NAME, TYPE = "duo", "DUO"
+
+
+def layout(described: Mapping[str, Any]) -> Layout:
+    """What config.json says, or ValueError."""
+    if flag(described, "causal", False):
+        raise ValueError("it is causal: a Duo's network sees both sides")
+    return Layout(NAME, "udlm", whole(described, "model_length"), whole(described, "n_heads"), hf_sizes(described))

@@ -1,0 +1,40 @@
+"""GIDD (arXiv:2503.04482), as dvruette/gidd-base-p_unif-0.1 has it: masks and uniform noise at once; the network reads t.
+
+The mask is the token [MASK] of the tokenizer, and without one the last row. Rows behind it, to which newer checkpoints are
+rounded up, stand for nothing.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from unnoise.checkpoint.published.beside import MASK, tokenizer_beside
+from unnoise.checkpoint.published.ddit import Layout, number, whole
+
+NAME, TYPE = "gidd", "dit"
+SIZES = {
+    **{"vocab": "vocab_size", "width": "hidden_size"},
+    **{"depth": "num_hidden_layers", "cond_width": "timestep_cond_dim"},
+}
+
+
+def layout(described: Mapping[str, Any], folder: Path) -> Layout:
+    """What config.json says, or ValueError."""
+    share = number(described, "p_uniform", 0.0)
+    if not 0 <= share < 1:
+        raise ValueError(f"its p_uniform must be a share from 0 to 1, found {share}")
+    sizes = {ours: whole(described, theirs) for ours, theirs in SIZES.items()}
+    tokenizer = tokenizer_beside(folder)
+    mask = tokenizer.token_to_id(MASK) if tokenizer is not None else None
+    mask = sizes["vocab"] - 1 if mask is None else mask
+    if not 0 < mask < sizes["vocab"]:
+        raise ValueError(f"its tokenizer has {MASK} as token {mask}, and its embedding {sizes['vocab']} rows")
+    return Layout(
+        NAME,
+        f"gidd:p_uniform={share!r}",
+        whole(described, "max_seq_len"),
+        whole(described, "num_attention_heads"),
+        sizes,
+        special=sizes["vocab"] - mask,
+        reads={"time_input": "t"},
+    )

@@ -1,0 +1,24 @@
+"""MDLM (arXiv:2406.07524), as kuleshov-group/mdlm-owt has it: masked noise, no time (σ = 0), the mask the last row.
+
+The output has a row for the mask too, to which SUBS gives no probability: here it is not computed.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from unnoise.checkpoint.published.ddit import Layout, flag, hf_sizes, whole
+
+NAME, TYPE = "mdlm", "mdlm"
+
+
+def layout(described: Mapping[str, Any]) -> Layout:
+    """What config.json says, or ValueError."""
+    time = flag(described, "time_conditioning", False)
+    return Layout(
+        NAME,
+        "mdlm:time=true" if time else "mdlm",
+        whole(described, "model_length"),
+        whole(described, "n_heads"),
+        hf_sizes(described),
+        special=1,
+    )

@@ -1,0 +1,54 @@
+"""SEDD (arXiv:2310.16834), as louaaron/sedd-small has it: a log score; config.json is the whole training configuration.
+
+With scale_by_sigma the output is log s + log(e^σ − 1) + log K, as `Masked.scaled_score` reads it; without, it is log s.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from unnoise.checkpoint.published.ddit import Layout, flag, hydra_sizes, number, section, whole
+
+NAME = "sedd"
+
+
+def recognised(described: Mapping[str, Any]) -> bool:
+    """Whether a configuration is one of SEDD."""
+    return "tokens" in described and "graph" in described and "noise" in described
+
+
+def layout(described: Mapping[str, Any]) -> Layout:
+    """What config.json says, or ValueError."""
+    kind, noise, model = section(described, "graph").get("type"), section(described, "noise"), section(described, "model")
+    if kind not in ("absorb", "uniform"):
+        raise ValueError(f"its graph is {kind!r}; absorb and uniform are read")
+    scaled = flag(model, "scale_by_sigma", True)
+    if scaled and kind == "uniform":
+        raise ValueError("its scale_by_sigma is true, which is for the graph absorb alone")
+    options, reads = noise_options(noise)
+    if not scaled:
+        options["scaled"] = "false"
+    settings = ",".join(f"{name}={value}" for name, value in options.items())
+    special = int(kind == "absorb")
+    return Layout(
+        NAME,
+        f"sedd-{kind}" + (f":{settings}" if settings else ""),
+        whole(model, "length"),
+        whole(model, "n_heads"),
+        hydra_sizes(model) | {"vocab": whole(described, "tokens") + special},
+        special=special,
+        reads=reads,
+    )
+
+
+def noise_options(noise: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of our method, and the fields of the network, for a section `noise`; ValueError for another noise."""
+    kind = noise.get("type")
+    if kind == "loglinear":
+        return {}, {}
+    if kind != "geometric":
+        raise ValueError(f"its noise is {kind!r}; loglinear and geometric are read")
+    least, most = number(noise, "sigma_min", 1e-4), number(noise, "sigma_max", 20.0)
+    if not 0 < least < most:
+        raise ValueError(f"its noise goes from sigma_min {least} to sigma_max {most}, which must be 0 < sigma_min < sigma_max")
+    bounds = {"sigma_min": least, "sigma_max": most}
+    return {"schedule": "geometric", **bounds}, {"time_input": "geometric", **bounds}
