@@ -32,7 +32,7 @@ from unnoise.objective.times import LogUniformTimes, LossAwareTimes, PowerTimes,
 from unnoise.process import HybridNoise, Masked, Process, StateSpace, Uniform
 from unnoise.registry import find, register_builtin, registered
 from unnoise.sampler import Ancestral, FirstHitting, Sampler, TweedieLeaping
-from unnoise.schedule import Cosine, CosineTable, Geometric, Linear, LogLinear, Offset, PerToken, Schedule
+from unnoise.schedule import Cosine, CosineTable, Geometric, Linear, LogLinear, Offset, PerToken, Polynomial, Schedule
 
 STEPS = 1000  # T of the discrete-time papers
 HYBRID = 0.01  # λ of D3PM for text
@@ -141,13 +141,14 @@ def udlm(eps: float = EPS) -> Method:
     )
 
 
-def mdlm(importance: bool = False, time: bool = False) -> Method:
-    """importance: train with log-uniform t (the paper's importance sampling). time: the network reads t, as it need not."""
+def mdlm(importance: bool = False, eps: float = EPS, time: bool = False) -> Method:
+    """importance: train with log-uniform t (the paper's importance sampling). eps: ε of α = 1 − (1 − ε)t; 0 is the linear
+    schedule of LLaDA and Dream. time: the network reads t, as it need not."""
     return Method(
         "mdlm",
         "MDLM: masked noise in continuous time, no time conditioning",
         "Sahoo et al. 2024, arXiv:2406.07524",
-        lambda vocab: Masked(vocab, LogLinear(EPS)),
+        lambda vocab: Masked(vocab, LogLinear(eps) if eps else Linear()),
         MeanParameterization,
         (lambda process: Elbo(process, start=1e-3, network_free=True, times=LogUniformTimes())) if importance else Elbo,
         Elbo,
@@ -159,10 +160,12 @@ def mdlm(importance: bool = False, time: bool = False) -> Method:
 
 def md4(offset: float = 0.0, schedule: str = "cosine") -> Method:
     """offset: the ε of α = (1 − 2ε)α̃ + ε; 1e-4 in the paper's own code. schedule: cosine, or linear as in its runs on text8,
-    OpenWebText (small) and CIFAR-10."""
+    OpenWebText (small) and CIFAR-10, or poly with an exponent w, 1 − t^w, as in poly3."""
     known = {"cosine": Cosine, "linear": Linear}
+    if str(schedule).startswith("poly"):
+        known[schedule] = lambda: Polynomial(_exponent(schedule))
     if schedule not in known:
-        raise ValueError(f"the schedule of md4 is cosine or linear, found {schedule!r}")
+        raise ValueError(f"the schedule of md4 is cosine, linear or poly with an exponent, found {schedule!r}")
     return Method(
         "md4",
         "MD4: masked noise in continuous time, cosine schedule and cosine sampling grid",
@@ -174,6 +177,14 @@ def md4(offset: float = 0.0, schedule: str = "cosine") -> Method:
         Ancestral(grid="cosine"),
         fast_objective=_fast,
     )
+
+
+def _exponent(schedule: str) -> float:
+    """The number after poly, or ValueError."""
+    try:
+        return float(schedule.removeprefix("poly"))
+    except ValueError as error:
+        raise ValueError(f"the schedule poly has an exponent, as poly3, found {schedule!r}") from error
 
 
 def gidd(p_uniform: float = 0.2) -> Method:

@@ -14,7 +14,8 @@ from unnoise.files import read_bytes
 from unnoise.registry import find, register_builtin, registered
 
 register_builtin("codec", {"text8": Text8, "bytes": Bytes, "chars": Characters, "bpe": Bpe, "gpt2": Gpt2})
-register_builtin("codec", {"pixels": Pixels, "tokenizer": PretrainedTokenizer, "numbers": Numbers})  # which come with a model
+register_builtin("codec", {"numbers": Numbers})
+register_builtin("codec", {"pixels": Pixels, "tokenizer": PretrainedTokenizer})  # which come with images, or with a model
 AUTO = "auto"
 DESCRIBED_IN = ("config.json", "index.json")  # of a model, of token shards
 LARGEST = 2**28  # bytes of these
@@ -25,9 +26,9 @@ def codec_names() -> list[str]:
     words = {
         "bpe": ["bpe", "bpe-N (N tokens)"],
         "gpt2": ["gpt2:FOLDER"],
+        "numbers": ["numbers-N"],
         "pixels": [],
         "tokenizer": [],
-        "numbers": ["numbers-N"],
     }
     return [shown for name in registered("codec") for shown in words.get(name, [name])] + [
         AUTO,

@@ -1,6 +1,7 @@
 """Saving a model as a folder, and loading it again."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +21,14 @@ from unnoise.checkpoint.ours import (
     read_weights,
 )
 from unnoise.checkpoint.precision import check_precision, narrowed
-from unnoise.checkpoint.published.base import Published
-from unnoise.checkpoint.published.decoder import Decoder
 from unnoise.checkpoint.published.formats import published_model
+from unnoise.checkpoint.published.reader import Choices, Published
 from unnoise.checkpoint.tensors import packed
 from unnoise.data import codec_from, codec_kind
 from unnoise.files import write_atomically
 from unnoise.method_table import method as method_named
 from unnoise.model.options import checked_sampling
+from unnoise.model.parts import needed_fields
 from unnoise.network.base import config_of_network
 from unnoise.network.table import network_name, rebuild_network
 from unnoise.spelling import FILE as WORDS, Words
@@ -76,19 +77,23 @@ def save(model: "Model", folder: Path, weights: dict[str, Tensor] | None = None,
     write_atomically(folder / CONFIG, described.encode())
 
 
-def load(path: str | Path) -> "Model":
+def load(path: str | Path, mask_token: int | None = None, method: str | None = None) -> "Model":
     """A saved model from its folder, or a bundled one by its name ("wiki").
 
-    Also one that was trained elsewhere: a diffusion model in the layout of MDLM, SEDD, BD3-LM, Duo, UDLM, GIDD or Flex-MDM
-    (docs/published.md), its weights memory-mapped; or a causal language model of the Llama type, as a model of the method `ar`:
-    a 🤗 folder (Llama, Mistral, Qwen2, Qwen3), a .gguf file, a .bin of llama2.c with its tokenizer.bin, or "smollm2".
+    Also models that were trained elsewhere. Diffusion models in their published layouts: MDLM, SEDD, BD3-LM, Duo, UDLM, GIDD,
+    Flex-MDM (also as Lightning's checkpoints), LLaDA, Dream, A2D, SDAR, Fast-dLLM v2, MD4. Causal language models of the Llama
+    type, as models of the method `ar`: a 🤗 folder (Llama, Mistral, Qwen2, Qwen3), a .gguf file, a .bin of llama2.c with its
+    tokenizer.bin, or "smollm2".
+
+    mask_token, method: for a published diffusion model, where its files do not say which token is the mask, or what it is
+    (such as "bd3lm:block=4").
     """
     folder = folder_of(path)
-    found = published_model(path if folder == Path(path) else folder)
-    if isinstance(found, Published):
-        return from_published(found, Path(path).name)
-    if found is not None:
-        return from_decoder(found, Path(path).name)
+    published = published_model(path if folder == Path(path) else folder, Choices(_name(path), mask_token, method))
+    if published is not None:
+        return from_published(published, _name(path))
+    if mask_token is not None or method is not None:
+        raise ValueError("mask_token and method are for published diffusion models: a model of ours knows its own")
     config = read_config(folder)
     model = without_weights(folder, config)
     if not (folder / WEIGHTS).exists():
@@ -105,28 +110,24 @@ def load(path: str | Path) -> "Model":
     return model
 
 
-def from_published(found: Published, origin: str) -> "Model":
-    """A model from elsewhere. Its network is built without memory and gets the weights as they are, memory-mapped or not."""
+def _name(path: str | Path) -> str:
+    """What a model is called by its path."""
+    return Path(path).name or Path(path).resolve().name
+
+
+def from_published(published: Published, origin: str) -> "Model":
+    """A model from elsewhere as one of ours: its tensors are taken as they are, memory-mapped where they lie so on the disk."""
     from unnoise.model.model import Model
 
-    with torch.device("meta"):
-        network = rebuild_network(found.network, found.config)
-    check_weights(dict(network.state_dict()), found.weights)
-    network.load_state_dict(found.weights, assign=True)
-    model = Model(method_named(found.method), found.codec, network, found.length, found.labels)
-    model.notes = {"origin": origin, **found.notes}
-    network.eval()
-    return model
-
-
-def from_decoder(decoder: Decoder, origin: str) -> "Model":
-    """A causal language model from elsewhere as one of the method `ar`: its begin token is the start symbol K."""
-    from unnoise.model.model import Model
-
-    network = rebuild_network("llama", decoder.config)
-    model = Model(method_named("ar"), decoder.codec, network, decoder.config["length"])
-    put_weights(model, {f"network.{name}": tensor for name, tensor in decoder.with_row(decoder.start_row).items()})
-    model.notes = {"origin": origin}
+    entry = method_named(published.method)
+    config = published.config | {"length": needed_fields(entry, published.codec.vocab, published.length)["length"]}
+    with torch.device("meta"):  # where nothing is allocated and nothing drawn
+        network = rebuild_network(published.network, config)
+    weights = dict(published.weights())
+    check_weights(network.state_dict(), weights)
+    network.load_state_dict(weights, assign=True)
+    model = Model(entry, published.codec, network, published.length, published.labels)
+    model.notes = {"origin": origin, "family": published.family, **published.notes}
     network.eval()
     return model
 
@@ -158,7 +159,7 @@ def put_weights(model: "Model", weights: dict[str, Tensor]) -> None:
             value.copy_(weights[name])
 
 
-def check_weights(mine: dict[str, Tensor], weights: dict[str, Tensor]) -> None:
+def check_weights(mine: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
     """ValueError naming the first weight that is missing, unknown or of the wrong shape."""
     for name in sorted(mine.keys() | weights.keys()):
         if name not in weights or name not in mine:

@@ -4,15 +4,17 @@ Its network reads x_t ⊕ x_0 with the positions twice, as ours does with `block
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from unnoise.checkpoint.published.ddit import Layout, flag, hf_sizes, whole
+from unnoise.checkpoint.published.ddit import Layout, ddit_reader, hf_sizes
+from unnoise.checkpoint.published.fields import flag, whole
 
 NAME, TYPE = "bd3lm", "bd3lm"
 REQUIRED = {"causal": False, "cross_attn": True, "adaln": True, "time_conditioning": False}
 
 
-def layout(described: Mapping[str, Any]) -> Layout:
+def layout(described: Mapping[str, Any], folder: Path) -> Layout:
     """What config.json says, or ValueError."""
     for name, value in REQUIRED.items():
         if flag(described, name, value) is not value:
@@ -21,3 +23,6 @@ def layout(described: Mapping[str, Any]) -> Layout:
     if block > length:
         raise ValueError(f"its block_size {block} is larger than its model_length {length}")
     return Layout(NAME, f"bd3lm:block={block}", length, whole(described, "n_heads"), hf_sizes(described), special=1)
+
+
+READER = ddit_reader(TYPE, layout)

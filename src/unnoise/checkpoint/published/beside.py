@@ -45,4 +45,7 @@ def _first_tokens(tokenizer: Tokenizer, vocab: int) -> Tokenizer:
     kept = [token for token in added if token["id"] < vocab]
     if len(kept) == len(added):
         return tokenizer
-    return Tokenizer.from_str(json.dumps(described | {"added_tokens": kept}))
+    try:
+        return Tokenizer.from_str(json.dumps(described | {"added_tokens": kept}))
+    except Exception as error:  # the library raises bare exceptions
+        raise ValueError(f"its tokenizer cannot do without its tokens from {vocab} on ({error})") from error

@@ -13,7 +13,7 @@
 before which stand `backbone.`, `model.`, `module.` (DistributedDataParallel) or `_orig_mod.` (torch.compile).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unnoise.checkpoint.published.base import Published
 from unnoise.checkpoint.published.beside import codec_beside
+from unnoise.checkpoint.published.fields import whole
+from unnoise.checkpoint.published.reader import Choices, Published, Reader, of_type
+from unnoise.checkpoint.published.tensor_files import folder_tensors
 from unnoise.method_table import method as method_named
 from unnoise.network.ddit import WAVES, frequencies
 
@@ -31,7 +33,6 @@ EMBEDDING, HEAD = "vocab_embed.embedding", "output_layer.linear.weight"
 QKV, CONDITION, HIDDEN = "blocks.0.attn_qkv.weight", "sigma_map.mlp.2.weight", "blocks.0.mlp.0.weight"
 INV_FREQ, COS, SIN = "rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached"
 BUFFERS = (INV_FREQ, COS, SIN, "sampling_eps_min", "sampling_eps_max")
-LARGEST_DEPTH = 1000
 BLOCK = {
     "attention_norm.weight": "norm1.weight",
     "qkv.weight": "attn_qkv.weight",
@@ -116,38 +117,51 @@ def names(config: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[int, ...]
         yield "gap_head.head.bias", "len_pred.proj2.bias", (1,)
 
 
-def read_ddit(layout: Layout, found: Mapping[str, Tensor], folder: Path) -> Published:
+def read_ddit(layout: Layout, found: Mapping[str, Tensor], folder: Path, choices: Choices) -> Published:
     """The model of a layout from its tensors and the tokenizer beside them, or ValueError."""
     tensors = bare_names(found)
     sizes = tensor_sizes(tensors, layout)
-    vocab = sizes["vocab"] - layout.special
-    if vocab < 1:
-        raise ValueError(f"its embedding has {sizes['vocab']} rows, too few for tokens besides {layout.special} symbols")
-    method = method_named(layout.method)
+    rows, special = sizes["vocab"], special_rows(layout, sizes["vocab"], choices.mask_token)
+    vocab = rows - special
+    named = choices.method or layout.method
+    method = method_named(named)
     needed = method.parameterization.network_config(method.process(vocab), layout.length, method.time_free)
     config = {
         **{name: sizes[name] for name in ("width", "depth", "hidden", "cond_width")},
-        **{"heads": layout.heads, "head_rows": sizes["vocab"], "labels": layout.labels, "gaps": layout.gaps},
+        **{"heads": layout.heads, "head_rows": rows, "labels": layout.labels, "gaps": layout.gaps},
         **{name: value for name, value in needed.items() if name in ("inputs", "outputs", "length", "time")},
         **layout.reads,
     }
-    check_rotary(tensors, layout)
-    rows = sizes["vocab"]
-    weights = {
-        ours: taken(tensors, theirs, (rows, *shape[1:]) if ours == "embed.weight" else shape)
-        for ours, theirs, shape in names(config)
-    }
+    codec = codec_beside(folder, vocab, bool(special))
+    labels = tuple(str(i) for i in range(layout.labels))
+    return Published(
+        *(layout.layout, named, "ddit", config, codec, layout.length),
+        *(lambda: weights(layout, config, tensors), layout.notes, labels),
+    )
+
+
+def special_rows(layout: Layout, rows: int, mask: int | None) -> int:
+    """How many of the rows are no tokens of texts, or ValueError; mask: a person's word on which is the first of them."""
+    special = layout.special if mask is None else rows - mask
+    if mask is not None and (layout.special == 0 or layout.gaps):
+        raise ValueError(f"no mask token can be chosen for {layout.layout}")
+    if not special >= bool(layout.special) or not special < rows:
+        raise ValueError(f"its embedding has {rows} rows: of tokens, and {special} of symbols, which cannot be")
+    return special
+
+
+def weights(layout: Layout, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors by our names, or ValueError if one is missing, misshapen, not finite or too many."""
+    left = dict(tensors)
+    check_rotary(left, layout)
+    stored = {**config, "inputs": config["head_rows"]}  # rows of the embedding in the file
+    found = {ours: taken(left, theirs, shape) for ours, theirs, shape in names(stored)}
+    if left:
+        raise ValueError(f"the tensor {min(left)} is unknown to the layout {layout.layout}")
     if layout.swapped:
         for name in ("embed.weight", "head.weight", "head.bias"):
-            weights[name] = torch.cat([weights[name][:-2], weights[name][-1:], weights[name][-2:-1]])
-    weights["embed.weight"] = weights["embed.weight"][: config["inputs"]]
-    if tensors:
-        raise ValueError(f"the tensor {min(tensors)} is unknown to the layout {layout.layout}")
-    codec = codec_beside(folder, vocab, bool(layout.special))
-    labels = [str(i) for i in range(layout.labels)]
-    return Published(
-        layout.method, "ddit", config, weights, codec, layout.length, labels, {"layout": layout.layout, **layout.notes}
-    )
+            found[name] = torch.cat([found[name][:-2], found[name][-1:], found[name][-2:-1]])
+    return found | {"embed.weight": found["embed.weight"][: config["inputs"]]}
 
 
 def tensor_sizes(tensors: Mapping[str, Tensor], layout: Layout) -> dict[str, int]:
@@ -211,30 +225,6 @@ def check_rotary(tensors: dict[str, Tensor], layout: Layout) -> None:
 # ---- configurations ------------------------------------------------------------------------------------------------------
 
 
-def whole(described: Mapping[str, Any], name: str, least: int = 1) -> int:
-    """A whole number of a configuration, or ValueError."""
-    value = described.get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 2**31:
-        raise ValueError(f"its {name} must be a whole number ≥ {least}, found {value!r}")
-    return value
-
-
-def number(described: Mapping[str, Any], name: str, default: float) -> float:
-    """A number of a configuration, or ValueError."""
-    value = described.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
-        raise ValueError(f"its {name} must be a number, found {value!r}")
-    return float(value)
-
-
-def flag(described: Mapping[str, Any], name: str, default: bool) -> bool:
-    """True or false of a configuration, or ValueError."""
-    value = described.get(name, default)
-    if not isinstance(value, bool):
-        raise ValueError(f"its {name} must be true or false, found {value!r}")
-    return value
-
-
 def section(described: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """A part of a configuration, or ValueError."""
     value = described.get(name)
@@ -254,3 +244,12 @@ def hf_sizes(described: Mapping[str, Any]) -> dict[str, int]:
 def hydra_sizes(model: Mapping[str, Any]) -> dict[str, int]:
     """The sizes that the section `model` of a training configuration says."""
     return {"width": whole(model, "hidden_size"), "depth": whole(model, "n_blocks"), "cond_width": whole(model, "cond_dim")}
+
+
+def ddit_reader(kind: str, layout: Callable[[Mapping[str, Any], Path], Layout]) -> Reader:
+    """The reader of folders with this `model_type`, whose configuration says a layout."""
+    return Reader(
+        (kind,),
+        of_type(kind),
+        lambda folder, described, choices: read_ddit(layout(described, folder), folder_tensors(folder), folder, choices),
+    )

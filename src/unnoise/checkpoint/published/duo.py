@@ -4,15 +4,20 @@ Duo differs from UDLM in how it is trained; what it is, its bound and its revers
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from unnoise.checkpoint.published.ddit import Layout, flag, hf_sizes, whole
+from unnoise.checkpoint.published.ddit import Layout, ddit_reader, hf_sizes
+from unnoise.checkpoint.published.fields import flag, whole
 
 NAME, TYPE = "duo", "DUO"
 
 
-def layout(described: Mapping[str, Any]) -> Layout:
+def layout(described: Mapping[str, Any], folder: Path) -> Layout:
     """What config.json says, or ValueError."""
     if flag(described, "causal", False):
         raise ValueError("it is causal: a Duo's network sees both sides")
     return Layout(NAME, "udlm", whole(described, "model_length"), whole(described, "n_heads"), hf_sizes(described))
+
+
+READER = ddit_reader(TYPE, layout)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from unnoise.checkpoint.published.beside import MASK, tokenizer_beside
-from unnoise.checkpoint.published.ddit import Layout, number, whole
+from unnoise.checkpoint.published.ddit import Layout, ddit_reader
+from unnoise.checkpoint.published.fields import number, whole
 
 NAME, TYPE = "gidd", "dit"
 SIZES = {
@@ -20,9 +21,9 @@ SIZES = {
 
 def layout(described: Mapping[str, Any], folder: Path) -> Layout:
     """What config.json says, or ValueError."""
-    share = number(described, "p_uniform", 0.0)
-    if not 0 <= share < 1:
-        raise ValueError(f"its p_uniform must be a share from 0 to 1, found {share}")
+    share = number(described, "p_uniform") if described.get("p_uniform") not in (0, None) else 0.0
+    if share >= 1:
+        raise ValueError(f"its p_uniform must be a share below 1, found {share}")
     sizes = {ours: whole(described, theirs) for ours, theirs in SIZES.items()}
     tokenizer = tokenizer_beside(folder)
     mask = tokenizer.token_to_id(MASK) if tokenizer is not None else None
@@ -38,3 +39,6 @@ def layout(described: Mapping[str, Any], folder: Path) -> Layout:
         special=sizes["vocab"] - mask,
         reads={"time_input": "t"},
     )
+
+
+READER = ddit_reader(TYPE, layout)

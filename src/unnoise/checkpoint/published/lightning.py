@@ -5,14 +5,17 @@ names and without buffers (MDLM, Duo, BD3-LM, UDLM), or a dict by name (Flex-MDM
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from unnoise.checkpoint.published import flexmdm, sedd
-from unnoise.checkpoint.published.ddit import BUFFERS, Layout, bare_names, flag, hydra_sizes, section, whole
+from unnoise.checkpoint.published.ddit import BUFFERS, Layout, bare_names, hydra_sizes, read_ddit, section
+from unnoise.checkpoint.published.fields import flag, whole
 from unnoise.checkpoint.published.pickled import plain, read_pickle
+from unnoise.checkpoint.published.reader import Choices, Published, Reader
 from unnoise.checkpoint.published.tensor_files import state_dict
 
 SUFFIX = ".ckpt"
@@ -97,3 +100,20 @@ def lightning_layout(config: Mapping[str, Any]) -> Layout:
     raise ValueError(
         f"its configuration has the algorithm {name!r} with the parameterization {parameterization!r}, which is not read here"
     )
+
+
+def recognises(path: Path, described: Mapping[str, Any]) -> bool:
+    """Whether there is a checkpoint of Lightning, and no model of 🤗 beside it."""
+    return "model_type" not in described and checkpoint_file(path) is not None
+
+
+def read_lightning(path: Path, described: Mapping[str, Any], choices: Choices) -> Published:
+    """The model in a file or folder, or ValueError."""
+    file = checkpoint_file(path)
+    assert file is not None
+    config, tensors, which = read_checkpoint(file, described)
+    layout = lightning_layout(config)
+    return read_ddit(replace(layout, notes={**layout.notes, "weights": which}), tensors, file.parent, choices)
+
+
+READER = Reader((), recognises, read_lightning)

@@ -4,14 +4,16 @@ The output has a row for the mask too, to which SUBS gives no probability: here 
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from unnoise.checkpoint.published.ddit import Layout, flag, hf_sizes, whole
+from unnoise.checkpoint.published.ddit import Layout, ddit_reader, hf_sizes
+from unnoise.checkpoint.published.fields import flag, whole
 
 NAME, TYPE = "mdlm", "mdlm"
 
 
-def layout(described: Mapping[str, Any]) -> Layout:
+def layout(described: Mapping[str, Any], folder: Path) -> Layout:
     """What config.json says, or ValueError."""
     time = flag(described, "time_conditioning", False)
     return Layout(
@@ -22,3 +24,6 @@ def layout(described: Mapping[str, Any]) -> Layout:
         hf_sizes(described),
         special=1,
     )
+
+
+READER = ddit_reader(TYPE, layout)

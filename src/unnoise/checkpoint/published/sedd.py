@@ -4,16 +4,25 @@ With scale_by_sigma the output is log s + log(e^σ − 1) + log K, as `Masked.sc
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from unnoise.checkpoint.published.ddit import Layout, flag, hydra_sizes, number, section, whole
+from unnoise.checkpoint.published.ddit import Layout, hydra_sizes, read_ddit, section
+from unnoise.checkpoint.published.fields import flag, number, whole
+from unnoise.checkpoint.published.reader import Choices, Published, Reader
+from unnoise.checkpoint.published.tensor_files import folder_tensors
 
 NAME = "sedd"
 
 
-def recognised(described: Mapping[str, Any]) -> bool:
+def recognises(folder: Path, described: Mapping[str, Any]) -> bool:
     """Whether a configuration is one of SEDD."""
-    return "tokens" in described and "graph" in described and "noise" in described
+    return folder.is_dir() and {"tokens", "graph", "noise", "model"} <= described.keys()
+
+
+def read_sedd(folder: Path, described: Mapping[str, Any], choices: Choices) -> Published:
+    """The model in a folder, or ValueError."""
+    return read_ddit(layout(described), folder_tensors(folder), folder, choices)
 
 
 def layout(described: Mapping[str, Any]) -> Layout:
@@ -21,7 +30,7 @@ def layout(described: Mapping[str, Any]) -> Layout:
     kind, noise, model = section(described, "graph").get("type"), section(described, "noise"), section(described, "model")
     if kind not in ("absorb", "uniform"):
         raise ValueError(f"its graph is {kind!r}; absorb and uniform are read")
-    scaled = flag(model, "scale_by_sigma", True)
+    scaled = flag(model, "scale_by_sigma", default=True)
     if scaled and kind == "uniform":
         raise ValueError("its scale_by_sigma is true, which is for the graph absorb alone")
     options, reads = noise_options(noise)
@@ -52,3 +61,6 @@ def noise_options(noise: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
         raise ValueError(f"its noise goes from sigma_min {least} to sigma_max {most}, which must be 0 < sigma_min < sigma_max")
     bounds = {"sigma_min": least, "sigma_max": most}
     return {"schedule": "geometric", **bounds}, {"time_input": "geometric", **bounds}
+
+
+READER = Reader((), recognises, read_sedd)

@@ -4,17 +4,22 @@ Its loss has α = 1 − t, and the network reads σ = −log(1 − (1 − 10⁻�
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from unnoise.checkpoint.published.ddit import Layout, flag, hf_sizes, whole
+from unnoise.checkpoint.published.ddit import Layout, ddit_reader, hf_sizes
+from unnoise.checkpoint.published.fields import flag, whole
 
 NAME, TYPE = "udlm", "udlm"
 
 
-def layout(described: Mapping[str, Any]) -> Layout:
+def layout(described: Mapping[str, Any], folder: Path) -> Layout:
     """What config.json says, or ValueError."""
     if not flag(described, "time_conditioning", True):
         raise ValueError("its time_conditioning is false: uniform noise is read with time")
     labels = whole(described, "cfg_num_classes") if flag(described, "cfg", False) else 0
     length, heads = whole(described, "model_length"), whole(described, "n_heads")
     return Layout(NAME, "udlm:eps=0.0", length, heads, hf_sizes(described), labels=labels)
+
+
+READER = ddit_reader(TYPE, layout)
