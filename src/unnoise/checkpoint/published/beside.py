@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
-from unnoise.data.bpe import FILE, Bpe, read_tokenizer
-from unnoise.data.codec import Codec
+from unnoise.data.bpe import END, FILE, Bpe, read_tokenizer
+from unnoise.data.codec import Bytes, Characters, Codec, Text8
 from unnoise.data.numbers import Numbers
 from unnoise.data.tokenizer import PretrainedTokenizer
 
@@ -49,3 +49,31 @@ def _first_tokens(tokenizer: Tokenizer, vocab: int) -> Tokenizer:
         return Tokenizer.from_str(json.dumps(described | {"added_tokens": kept}))
     except Exception as error:  # the library raises bare exceptions
         raise ValueError(f"its tokenizer cannot do without its tokens from {vocab} on ({error})") from error
+
+
+def tokenizer_of_codec(codec: Codec) -> Tokenizer | None:
+    """The tokenizer.json of a codec of ours; None for what is no text. Characters that it lacks are left out of a text."""
+    match codec:
+        case Bpe() | PretrainedTokenizer():
+            return codec.tokenizer
+        case Text8() | Characters():
+            tokenizer = Tokenizer(models.BPE({symbol: i for i, symbol in enumerate(codec.symbols)}, []))
+            tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+            tokenizer.decoder = decoders.Fuse()
+        case Bytes():
+            alphabet = {symbol: byte for byte, symbol in enumerate(_byte_symbols())}
+            tokenizer = Tokenizer(models.BPE(alphabet, []))
+            tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+            tokenizer.decoder = decoders.ByteLevel()
+        case _:
+            return None
+    if codec.end is not None:
+        tokenizer.add_special_tokens([AddedToken(END, special=True, normalized=False)])
+    return tokenizer
+
+
+def _byte_symbols() -> list[str]:
+    """How byte-level tokenizers write each byte: those that can be printed as they are, the others from 256 on (GPT-2)."""
+    printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printed]
+    return [chr(byte) if byte in printed else chr(256 + others.index(byte)) for byte in range(256)]

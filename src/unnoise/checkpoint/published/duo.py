@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unnoise.checkpoint.published.ddit import Layout, ddit_reader, hf_sizes
+from unnoise.checkpoint.published.ddit import Exported, Layout, ddit_reader, hf_sizes
 from unnoise.checkpoint.published.fields import flag, whole
 
 NAME, TYPE = "duo", "DUO"
@@ -18,6 +18,12 @@ def layout(described: Mapping[str, Any], folder: Path) -> Layout:
     if flag(described, "causal", False):
         raise ValueError("it is causal: a Duo's network sees both sides")
     return Layout(NAME, "udlm", whole(described, "model_length"), whole(described, "n_heads"), hf_sizes(described))
+
+
+def described(model: Exported) -> dict[str, Any]:
+    """What config.json must say of a model of ours, or ValueError."""
+    model.check(NAME, "udlm")
+    return model.hf_config(TYPE, "DUO", "s-sahoo/duo--model") | {"causal": False, "var_min": True}
 
 
 READER = ddit_reader(TYPE, layout)

@@ -6,7 +6,7 @@ The configuration is a training one. Padding and mask are the last two rows of t
 from collections.abc import Mapping
 from typing import Any
 
-from unnoise.checkpoint.published.ddit import Layout, hydra_sizes, section
+from unnoise.checkpoint.published.ddit import Exported, Layout, hydra_sizes, section
 from unnoise.checkpoint.published.fields import whole
 
 NAME, TRAINER = "flexmdm", "any-order-flow"
@@ -40,3 +40,19 @@ def layout(described: Mapping[str, Any]) -> Layout:
         gaps=True,
         swapped=padding > mask,
     )
+
+
+def described(model: Exported) -> dict[str, Any]:
+    """What the configuration must say of a model of ours, or ValueError."""
+    if model.method == NAME and model.options["layout"] != "end":
+        raise ValueError("the layout flexmdm is for models of flexmdm:layout=end: train it so")
+    model.check(NAME, NAME, "1-t")
+    rows = model.rows
+    return {
+        **{"trainer": TRAINER, "dataset": "openwebtext", "model": model.hydra_model()},
+        "interpolant": {
+            **{"type": "any-order", "tokens": rows, "pad_token": rows - 2, "mask_token": rows - 1},
+            **{"max_length": model.length, "insert_schedule": {"type": "linear"}, "unmask_schedule": {"type": "linear"}},
+        },
+        "training": {"only_embed_insert": True, "loss_fn": {"unmask": "elbo", "insert": "expectation"}, "ema_decay": 0.9999},
+    }

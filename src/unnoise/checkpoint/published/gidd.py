@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unnoise.checkpoint.published.beside import MASK, tokenizer_beside
-from unnoise.checkpoint.published.ddit import Layout, ddit_reader
+from unnoise.checkpoint.published.ddit import Exported, Layout, ddit_reader
 from unnoise.checkpoint.published.fields import number, whole
 
 NAME, TYPE = "gidd", "dit"
@@ -39,6 +39,20 @@ def layout(described: Mapping[str, Any], folder: Path) -> Layout:
         special=sizes["vocab"] - mask,
         reads={"time_input": "t"},
     )
+
+
+def described(model: Exported) -> dict[str, Any]:
+    """What config.json must say of a model of ours, or ValueError."""
+    model.check(NAME, "gidd", "t")
+    code = "dvruette/gidd-small-p_unif-0.0--"
+    return {
+        "architectures": ["DIT"],
+        "auto_map": {"AutoConfig": f"{code}configuration_dit.DITConfig", "AutoModelForMaskedLM": f"{code}modeling_dit.DIT"},
+        **{theirs: model.network[ours] for ours, theirs in SIZES.items() if ours != "vocab"},
+        **{"vocab_size": model.rows, "max_seq_len": model.length, "num_attention_heads": model.network["heads"]},
+        **{"attention_dropout": 0.0, "model_type": TYPE, "p_uniform": model.options["p_uniform"], "t_eps": 1e-4},
+        "torch_dtype": "float32",
+    }
 
 
 READER = ddit_reader(TYPE, layout)

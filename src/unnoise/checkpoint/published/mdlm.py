@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unnoise.checkpoint.published.ddit import Layout, ddit_reader, hf_sizes
+from unnoise.checkpoint.published.ddit import Exported, Layout, ddit_reader, hf_sizes
 from unnoise.checkpoint.published.fields import flag, whole
 
 NAME, TYPE = "mdlm", "mdlm"
@@ -24,6 +24,13 @@ def layout(described: Mapping[str, Any], folder: Path) -> Layout:
         hf_sizes(described),
         special=1,
     )
+
+
+def described(model: Exported) -> dict[str, Any]:
+    """What config.json must say of a model of ours, or ValueError."""
+    model.check(NAME, "mdlm", "loglinear" if model.network["time"] else None)
+    config = model.hf_config(TYPE, "MDLM", "kuleshov-group/mdlm-owt--modeling_mdlm")
+    return config | {"time_conditioning": model.network["time"]}
 
 
 READER = ddit_reader(TYPE, layout)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unnoise.checkpoint.published.ddit import Layout, hydra_sizes, read_ddit, section
+from unnoise.checkpoint.published.ddit import Exported, Layout, hydra_sizes, read_ddit, section
 from unnoise.checkpoint.published.fields import flag, number, whole
 from unnoise.checkpoint.published.reader import Choices, Published, Reader
 from unnoise.checkpoint.published.tensor_files import folder_tensors
@@ -61,6 +61,24 @@ def noise_options(noise: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
         raise ValueError(f"its noise goes from sigma_min {least} to sigma_max {most}, which must be 0 < sigma_min < sigma_max")
     bounds = {"sigma_min": least, "sigma_max": most}
     return {"schedule": "geometric", **bounds}, {"time_input": "geometric", **bounds}
+
+
+def described(model: Exported) -> dict[str, Any]:
+    """What config.json must say of a model of ours, or ValueError."""
+    kind = model.method.removeprefix("sedd-")
+    scaled, schedule = model.options.get("scaled"), model.options.get("schedule")
+    model.check(NAME, model.method if kind in ("absorb", "uniform") else "sedd-absorb", schedule)
+    if scaled and kind == "uniform":
+        raise ValueError("the layout sedd has no scaled output for uniform noise: train sedd-uniform:scaled=false")
+    bounds = {name: model.options[name] for name in ("sigma_min", "sigma_max")}
+    if schedule == "geometric" and any(model.network[name] != value for name, value in bounds.items()):
+        raise ValueError(f"the layout sedd has a network that reads the σ of its noise: --network ddit with {bounds}")
+    return {
+        **{"ngpus": 1, "tokens": model.rows - (kind == "absorb"), "graph": {"type": kind, "file": "data", "report_all": False}},
+        **{"noise": {"type": schedule, **bounds}, "training": {"weight": "standard"}},
+        **{"sampling": {"predictor": "euler", "steps": 128, "noise_removal": True}},
+        "model": model.hydra_model() | {"scale_by_sigma": bool(scaled)},
+    }
 
 
 READER = Reader((), recognises, read_sedd)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unnoise.checkpoint.published.ddit import Layout, ddit_reader, hf_sizes
+from unnoise.checkpoint.published.ddit import Exported, Layout, ddit_reader, hf_sizes
 from unnoise.checkpoint.published.fields import flag, whole
 
 NAME, TYPE = "udlm", "udlm"
@@ -20,6 +20,13 @@ def layout(described: Mapping[str, Any], folder: Path) -> Layout:
     labels = whole(described, "cfg_num_classes") if flag(described, "cfg", False) else 0
     length, heads = whole(described, "model_length"), whole(described, "n_heads")
     return Layout(NAME, "udlm:eps=0.0", length, heads, hf_sizes(described), labels=labels)
+
+
+def described(model: Exported) -> dict[str, Any]:
+    """What config.json must say of a model of ours, or ValueError."""
+    model.check(NAME, "udlm", labels=True)
+    config = model.hf_config(TYPE, "UDLM", "kuleshov-group/udlm-lm1b--modeling_udlm")
+    return config | {"time_conditioning": True, "cfg": bool(model.labels), "cfg_num_classes": model.labels or -1}
 
 
 READER = ddit_reader(TYPE, layout)
