@@ -44,7 +44,7 @@ class DditConfig:
         sigma_max), t itself, or 1-t.
     causal: whether a position sees only what is before it.
     gaps: whether there is a second head, one number for each position.
-    labels: how many classes a text can be said to have.
+    labels: how many classes a text can be said to have; the row after theirs stands for none.
     """
 
     inputs: int
@@ -224,9 +224,9 @@ class Ddit(nn.Module):
             *(sigma_eps, sigma_min, sigma_max, causal, gaps, labels),
         )
         self.config = asdict(shape)
-        self.embed = nn.Embedding(inputs, width)
+        self.embed = nn.Embedding(inputs, width, _weight=torch.empty(inputs, width))
         self.time_embed = nn.Sequential(nn.Linear(WAVES, cond_width), nn.SiLU(), nn.Linear(cond_width, cond_width))
-        self.label = nn.Embedding(labels + 1, cond_width) if labels else None  # the last: no label
+        self.label = nn.Embedding(labels + 1, cond_width, _weight=torch.empty(labels + 1, cond_width)) if labels else None
         self.blocks = nn.ModuleList(Block(shape, layer) for layer in range(depth))
         self.norm = nn.LayerNorm(width, EPS, bias=False)
         self.adaln = AdaLN(cond_width, width, 2)
@@ -236,7 +236,12 @@ class Ddit(nn.Module):
         self._begin()
 
     def _begin(self) -> None:
-        """Fresh weights as in the papers: adaLN and the heads start at zero, so that every branch does."""
+        """Fresh weights as in the papers: adaLN and the heads start at zero, so that every branch does.
+
+        On torch's meta device, where there is nothing to fill, drawing numbers would only import half of torch.
+        """
+        if self.embed.weight.is_meta:
+            return
         for module in self.modules():
             if isinstance(module, AdaLN) or module is self.head or (self.gap_head and module is self.gap_head.head):
                 nn.init.zeros_(module.weight)

@@ -6,6 +6,7 @@ written and have no behaviour. A file that names anything else is refused, and t
 """
 
 import pickle
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any, Self
@@ -43,7 +44,8 @@ def read_pickle(path: Path) -> Any:
         for name in named:
             if name not in PLAIN and not name.startswith(PACKAGES):
                 raise ValueError(f"{path.name} is a pickle that would run {name}: it is not opened")
-        with torch.serialization.safe_globals([(StandIn, name) for name in named]):
+        with torch.serialization.safe_globals([(StandIn, name) for name in named]), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about old pickles
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except pickle.UnpicklingError as error:
         raise ValueError(f"{path.name} is a pickle that holds more than tensors: it is not opened ({_first(error)})") from error
