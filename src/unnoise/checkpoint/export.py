@@ -15,7 +15,8 @@ from torch import Tensor
 from unnoise.checkpoint.ours import CONFIG
 from unnoise.checkpoint.published import bd3lm, duo, flexmdm, gidd, mdlm, sedd, udlm
 from unnoise.checkpoint.published.beside import tokenizer_of_codec
-from unnoise.checkpoint.published.ddit import COS, INV_FREQ, SIN, Exported, names
+from unnoise.checkpoint.published.ddit import COS, INV_FREQ, SIN, names
+from unnoise.checkpoint.published.exported import Exported
 from unnoise.checkpoint.published.folder import WEIGHTS
 from unnoise.checkpoint.published.tensor_files import PICKLE
 from unnoise.data.bpe import FILE as TOKENIZER

@@ -9,89 +9,21 @@ own. DiT: arXiv:2212.09748; the variant for text: SEDD, arXiv:2310.16834. Where 
 follows from it are constants: the norms then have plain weights and biases, and each branch a plain gate.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unnoise.network.base import Cache
+from unnoise.network.ddit_config import DditConfig
 from unnoise.network.dropout import Dropout
 from unnoise.network.transformer import attend_visible, rotate
 from unnoise.network.visibility import Visibility, block_visibility
-from unnoise.schedule import Geometric, LogLinear
 
-LARGEST = {"depth": 1000, "width": 2**16, "heads": 2**12}
 WAVES = 256  # cosines and sines of σ
 BASE = 10_000.0  # of the waves of σ, and of the rotary positions
 EPS = 1e-5  # of the norms
-TIME_INPUTS = ("loglinear", "geometric", "t", "1-t")
-
-
-@dataclass(frozen=True)
-class DditConfig:
-    """How large a network is, and what it reads and writes.
-
-    inputs: how many states a token may have, or how many numbers a position holds.
-    outputs: entries of the last axis.
-    length: the longest text.
-    width, depth, heads: features of a position, blocks, attention heads.
-    hidden: features of the perceptron; four times the width by default.
-    cond_width: features of c; 128 in every published network.
-    head_rows: rows of the output head, of which the first `outputs` are used; as many as these by default.
-    time: whether t is an input.
-    time_input: what is read of it: σ of the schedule `loglinear` (with sigma_eps) or `geometric` (with sigma_min and
-        sigma_max), t itself, or 1-t.
-    causal: whether a position sees only what is before it.
-    gaps: whether there is a second head, one number for each position.
-    labels: how many classes a text can be said to have; the row after theirs stands for none.
-    """
-
-    inputs: int
-    outputs: int
-    length: int
-    width: int
-    depth: int
-    heads: int
-    hidden: int
-    cond_width: int
-    head_rows: int
-    time: bool
-    time_input: str
-    sigma_eps: float
-    sigma_min: float
-    sigma_max: float
-    causal: bool
-    gaps: bool
-    labels: int
-
-    def __post_init__(self) -> None:
-        sizes = ("inputs", "outputs", "length", "width", "depth", "heads", "hidden", "cond_width", "head_rows")
-        for name in sizes:
-            value = vars(self)[name]
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"a network's {name} must be a whole number ≥ 1, found {value!r}")
-            if value > LARGEST.get(name, 2**24):
-                raise ValueError(f"a network's {name} must be ≤ {LARGEST.get(name, 2**24):,}, found {value:,}")
-        if self.width % self.heads or (self.width // self.heads) % 2:
-            raise ValueError(
-                f"a network's width must be an even multiple of its heads, found width {self.width} and {self.heads} heads"
-            )
-        if self.head_rows < self.outputs:
-            raise ValueError(f"a network's head_rows must be ≥ its outputs, found {self.head_rows} and {self.outputs}")
-        if self.time_input not in TIME_INPUTS:
-            raise ValueError(f"a network's time_input is one of {', '.join(TIME_INPUTS)}, found {self.time_input!r}")
-        self.schedule()
-
-    def schedule(self) -> LogLinear | Geometric:
-        """The schedule whose σ is read."""
-        return Geometric(self.sigma_min, self.sigma_max) if self.time_input == "geometric" else LogLinear(self.sigma_eps)
-
-    def read_time(self, t: Tensor) -> Tensor:
-        """What the network reads of t: [...] → [...]."""
-        if self.time_input in ("t", "1-t"):
-            return t if self.time_input == "t" else 1 - t
-        return self.schedule().sigma(t)
 
 
 class AdaLN(nn.Linear):
@@ -103,14 +35,14 @@ class AdaLN(nn.Linear):
         self.chunks = chunks
         self._kept: tuple[Tensor, object, list[Tensor]] | None = None
 
-    def forward(self, condition: Tensor) -> list[Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def modulation(self, condition: Tensor) -> list[Tensor]:
         """c [B, 1 or L, C] → `chunks` of [B, 1 or L, D], or of [D] for c [C]."""
         if condition.dim() > 1 or torch.is_grad_enabled():
             self._kept = None
-            return list(super().forward(condition).chunk(self.chunks, -1))
+            return list(self(condition).chunk(self.chunks, -1))
         stamp = versions(self)
         if self._kept is None or self._kept[0] is not condition or self._kept[1] != stamp:
-            self._kept = condition, stamp, list(super().forward(condition).chunk(self.chunks, -1))
+            self._kept = condition, stamp, list(self(condition).chunk(self.chunks, -1))
         return self._kept[2]
 
 
@@ -152,7 +84,7 @@ class Block(nn.Module):
         dropout: Dropout | None,
     ) -> Tensor:
         """[B, L, D] → [B, L, D]; with `where` the perceptron runs there alone, and only those n positions come back, [n, D]."""
-        shift_1, scale_1, gate_1, shift_2, scale_2, gate_2 = self.adaln(condition)
+        shift_1, scale_1, gate_1, shift_2, scale_2, gate_2 = self.adaln.modulation(condition)
         attended = self._attention(modulated(x, self.attention_norm, shift_1, scale_1), rotation, cache, visibility)
         x = torch.addcmul(x, gate_1, attended if dropout is None else dropout(attended, 2 * self.layer))
         if where is not None:
@@ -188,7 +120,7 @@ class GapHead(nn.Module):
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """[B, L, D] → [B, L]."""
-        return self.head(F.gelu(self.up(modulated(x, self.norm, *self.adaln(condition)))))[..., 0]
+        return self.head(F.gelu(self.up(modulated(x, self.norm, *self.adaln.modulation(condition)))))[..., 0]
 
 
 class Ddit(nn.Module):
@@ -292,7 +224,7 @@ class Ddit(nn.Module):
 
     def _output(self, h: Tensor, condition: Tensor, where: Tensor | None) -> Tensor:
         """The output head: [B, L, D] → [B, L, outputs], or [n, D] → [n, outputs] at `where`."""
-        shift, scale = self.adaln(condition)
+        shift, scale = self.adaln.modulation(condition)
         if where is not None and scale.dim() > 1:
             shift, scale = (one.expand(*where.shape, -1)[where] for one in (shift, scale))
         h = modulated(h, self.norm, shift, scale)

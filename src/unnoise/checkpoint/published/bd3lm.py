@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unnoise.checkpoint.published.ddit import Exported, Layout, ddit_reader, hf_sizes
+from unnoise.checkpoint.published.ddit import Layout, ddit_reader, hf_sizes
+from unnoise.checkpoint.published.exported import Exported
 from unnoise.checkpoint.published.fields import flag, whole
 
 NAME, TYPE = "bd3lm", "bd3lm"

@@ -33,7 +33,6 @@ EMBEDDING, HEAD = "vocab_embed.embedding", "output_layer.linear.weight"
 QKV, CONDITION, HIDDEN = "blocks.0.attn_qkv.weight", "sigma_map.mlp.2.weight", "blocks.0.mlp.0.weight"
 INV_FREQ, COS, SIN = "rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached"
 BUFFERS = (INV_FREQ, COS, SIN, "sampling_eps_min", "sampling_eps_max")
-SIGMA_EPS = 1e-3  # of the schedule whose σ is read
 BLOCK = {
     "attention_norm.weight": "norm1.weight",
     "qkv.weight": "attn_qkv.weight",
@@ -245,61 +244,6 @@ def hf_sizes(described: Mapping[str, Any]) -> dict[str, int]:
 def hydra_sizes(model: Mapping[str, Any]) -> dict[str, int]:
     """The sizes that the section `model` of a training configuration says."""
     return {"width": whole(model, "hidden_size"), "depth": whole(model, "n_blocks"), "cond_width": whole(model, "cond_dim")}
-
-
-@dataclass(frozen=True)
-class Exported:
-    """A model of ours that is to be written in a layout.
-
-    method, options: its name without options, and all of these. network: its configuration. length: the longest text. labels:
-    how many classes.
-    """
-
-    method: str
-    options: Mapping[str, Any]
-    network: Mapping[str, Any]
-    length: int
-    labels: int
-
-    @property
-    def rows(self) -> int:
-        """Of the embedding, as the layouts have it: tokens and symbols."""
-        return self.network["inputs"]
-
-    def check(self, layout: str, method: str, time_input: str | None = "loglinear", labels: bool = False) -> None:
-        """ValueError unless it is of this method, with a network that reads time as the layout does (None: not at all), and
-        without labels if the layout has none."""
-        if self.method != method:
-            raise ValueError(f"the layout {layout} is for the method {method}, and this is a model of {self.method}")
-        if self.labels and not labels:
-            raise ValueError(f"the layout {layout} has no labels, and this model has {self.labels}")
-        found = self.network["time_input"] if self.network["time"] else None
-        if found != time_input or (found == "loglinear" and self.network["sigma_eps"] != SIGMA_EPS):
-            reads = "no time" if time_input is None else f"time as --network ddit:time_input={time_input} does"
-            raise ValueError(f"the layout {layout} has a network that reads {reads}, and this one does not")
-        if self.network["causal"] or self.network["hidden"] != 4 * self.network["width"]:
-            raise ValueError(
-                f"the layout {layout} has a network that sees both sides, with a perceptron of four times its width"
-            )
-
-    def hf_config(self, kind: str, name: str, code: str) -> dict[str, Any]:
-        """What config.json of MDLM, BD3-LM, Duo and UDLM has in common. code: where their classes are, repository--file."""
-        settings = code.replace("--modeling", "--configuration")
-        return {
-            "architectures": [name],
-            "auto_map": {"AutoConfig": f"{settings}.{name}Config", "AutoModelForMaskedLM": f"{code}.{name}"},
-            **{theirs: self.network[ours] for ours, theirs in HF_SIZES.items() if ours != "vocab"},
-            **{"vocab_size": self.rows, "model_length": self.length, "n_heads": self.network["heads"]},
-            **{"dropout": 0.1, "model_type": kind, "return_dict": False, "torch_dtype": "float32"},
-        }
-
-    def hydra_model(self) -> dict[str, Any]:
-        """The section `model` of a training configuration."""
-        return {
-            **{"name": "small", "type": "ddit", "hidden_size": self.network["width"]},
-            **{"cond_dim": self.network["cond_width"], "length": self.length, "n_blocks": self.network["depth"]},
-            **{"n_heads": self.network["heads"], "dropout": 0.1},
-        }
 
 
 def ddit_reader(kind: str, layout: Callable[[Mapping[str, Any], Path], Layout]) -> Reader:

@@ -6,7 +6,8 @@ The configuration is a training one. Padding and mask are the last two rows of t
 from collections.abc import Mapping
 from typing import Any
 
-from unnoise.checkpoint.published.ddit import Exported, Layout, hydra_sizes, section
+from unnoise.checkpoint.published.ddit import Layout, hydra_sizes, section
+from unnoise.checkpoint.published.exported import Exported
 from unnoise.checkpoint.published.fields import whole
 
 NAME, TRAINER = "flexmdm", "any-order-flow"

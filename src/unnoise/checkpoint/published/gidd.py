@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from unnoise.checkpoint.published.beside import MASK, tokenizer_beside
-from unnoise.checkpoint.published.ddit import Exported, Layout, ddit_reader
+from unnoise.checkpoint.published.ddit import Layout, ddit_reader
+from unnoise.checkpoint.published.exported import Exported
 from unnoise.checkpoint.published.fields import number, whole
 
 NAME, TYPE = "gidd", "dit"
