@@ -88,18 +88,21 @@ def calls(folder: Path, count: int) -> dict[str, float]:
 
     torch.set_num_threads(1)
     model = unnoise.load(folder)
-    mask = model.process.vocab
+    network, mask = model.network, model.process.vocab
+    assert isinstance(network, unnoise.Ddit)
     x = torch.full((1, LENGTH), mask)
     where = torch.zeros_like(x, dtype=torch.bool)
     where[:, :: LENGTH // POSITIONS] = True
     t = torch.full((1,), 0.9)
     h, q = torch.randn(LENGTH, WIDTH), torch.randn(1, HEADS, LENGTH, WIDTH // HEADS)
-    blocks = [(block.qkv.weight, block.out.weight, block.up.weight, block.down.weight) for block in model.network.blocks]
-    head = model.network.head.weight[:mask]
+    blocks = [(block.qkv.weight, block.out.weight, block.up.weight, block.down.weight) for block in network.blocks]
+    head = network.head.weight[:mask]
 
     def products() -> None:
         for layer, (qkv, out, up, down) in enumerate(blocks):
-            F.linear(h, qkv), F.scaled_dot_product_attention(q, q, q), F.linear(h, out)
+            F.linear(h, qkv)
+            F.scaled_dot_product_attention(q, q, q)
+            F.linear(h, out)
             few = h[:POSITIONS] if layer == DEPTH - 1 else h
             F.linear(F.linear(few, up), down)
         F.linear(h[:POSITIONS], head)

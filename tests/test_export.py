@@ -301,10 +301,6 @@ def test_lightning_with_and_without_averages(written: dict[str, Path], tmp_path:
         unnoise.load(path)
 
 
-class Settings:
-    """As omegaconf's DictConfig keeps a configuration, and its leaves a value."""
-
-
 def test_a_configuration_of_omegaconf_is_read_without_omegaconf(
     written: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,10 +314,10 @@ def test_a_configuration_of_omegaconf_is_read_without_omegaconf(
 
     def wrapped(value: Any) -> Any:
         node = made()
+        inside = {"_val": value}
         if isinstance(value, dict):
-            node.__dict__.update(_content={key: wrapped(one) for key, one in value.items()}, _metadata=Any, _parent=None)
-        else:
-            node.__dict__.update(_val=value)
+            inside = {"_content": {key: wrapped(one) for key, one in value.items()}, "_metadata": Any, "_parent": None}
+        vars(node).update(inside)
         return node
 
     torch.save(lightning(tensors, {}) | {"hyper_parameters": {"config": wrapped(config)}}, tmp_path / "a.ckpt")

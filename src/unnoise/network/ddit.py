@@ -174,10 +174,10 @@ class Ddit(nn.Module):
         """
         if self.embed.weight.is_meta:
             return
-        for module in self.modules():
-            if isinstance(module, AdaLN) or module is self.head or (self.gap_head and module is self.gap_head.head):
-                nn.init.zeros_(module.weight)
-                nn.init.zeros_(module.bias)
+        zero = [module for module in self.modules() if isinstance(module, AdaLN)]
+        for module in (*zero, self.head, *([self.gap_head.head] if self.gap_head is not None else [])):
+            nn.init.zeros_(module.weight)
+            nn.init.zeros_(module.bias)
         for name, weight in self.time_embed.named_parameters():
             (nn.init.normal_(weight, std=0.02) if name.endswith("weight") else nn.init.zeros_(weight))
         nn.init.normal_(self.embed.weight, std=self.shape.width**-0.5)
