@@ -23,7 +23,13 @@ LARGEST = 2**28  # bytes of these
 
 def codec_names() -> list[str]:
     """What `codec` and `--codec` take."""
-    words = {"bpe": ["bpe", "bpe-N (N tokens)"], "gpt2": ["gpt2:FOLDER"], "numbers": ["numbers-N"], "pixels": [], "tokenizer": []}
+    words = {
+        "bpe": ["bpe", "bpe-N (N tokens)"],
+        "gpt2": ["gpt2:FOLDER"],
+        "numbers": ["numbers-N"],
+        "pixels": [],
+        "tokenizer": [],
+    }
     return [shown for name in registered("codec") for shown in words.get(name, [name])] + [
         AUTO,
         "FOLDER (of a model or shards)",

@@ -88,9 +88,7 @@ class LlamaConfig:
             if not isinstance(value, int | float) or not 0 < value < math.inf:
                 raise ValueError(f"a network's {name} must be a number > 0, found {value!r}")
         token = self.mask_token
-        if token is not None and (
-            isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < self.inputs - 1
-        ):
+        if token is not None and (isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < self.inputs - 1):
             raise ValueError(f"a network's mask_token must be one of its tokens 0…{self.inputs - 2}, found {token!r}")
         if self.tied and self.outputs > self.rows:
             raise ValueError(f"a tied head needs outputs ≤ inputs, found {self.outputs} and {self.rows}")
@@ -356,4 +354,4 @@ class _Rows:
         if before is not None:
             found = torch.where(self.source < 0, len(h) + self.batch, found)
             h = torch.cat([h, before])
-        return h[found].view(*self.shape, -1)
+        return h[found].view(*self.shape, h.shape[-1])
