@@ -1,12 +1,13 @@
 """Saving a model as a folder, and loading it again."""
 
 import json
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unnoise.checkpoint.card import CARD, read_card
 from unnoise.checkpoint.ours import (
@@ -22,6 +23,7 @@ from unnoise.checkpoint.ours import (
 )
 from unnoise.checkpoint.precision import check_precision, narrowed
 from unnoise.checkpoint.published.formats import published_model
+from unnoise.checkpoint.published.hub import hub_folder, is_hub_id
 from unnoise.checkpoint.published.reader import Choices, Published
 from unnoise.checkpoint.tensors import packed
 from unnoise.data import codec_from, codec_kind
@@ -80,18 +82,19 @@ def save(model: "Model", folder: Path, weights: dict[str, Tensor] | None = None,
 def load(path: str | Path, mask_token: int | None = None, method: str | None = None) -> "Model":
     """A saved model from its folder, or a bundled one by its name ("wiki").
 
-    Also models that were trained elsewhere. Diffusion models in their published layouts: MDLM, SEDD, BD3-LM, Duo, UDLM, GIDD,
-    Flex-MDM (also as Lightning's checkpoints), LLaDA, Dream, A2D, SDAR, Fast-dLLM v2, MD4. Causal language models of the Llama
-    type, as models of the method `ar`: a 🤗 folder (Llama, Mistral, Qwen2, Qwen3), a .gguf file, a .bin of llama2.c with its
-    tokenizer.bin, or "smollm2".
+    Also models that were trained elsewhere, by their path or their id on the Hugging Face hub ("owner/name", the extra `hub`).
+    Diffusion models in their published layouts: MDLM, SEDD, BD3-LM, Duo, UDLM, GIDD, Flex-MDM (also as Lightning's
+    checkpoints), LLaDA, Dream, A2D, SDAR, Fast-dLLM v2, MD4. Causal language models of the Llama type, as models of the method
+    `ar`: a 🤗 folder (Llama, Mistral, Qwen2, Qwen3), a .gguf file, a .bin of llama2.c with its tokenizer.bin, or "smollm2".
 
     mask_token, method: for a published diffusion model, where its files do not say which token is the mask, or what it is
     (such as "bd3lm:block=4").
     """
-    folder = folder_of(path)
-    published = published_model(path if folder == Path(path) else folder, Choices(_name(path), mask_token, method))
+    name, folder = _name(path), located(path)
+    published = published_model(folder, Choices(name, mask_token, method))
     if published is not None:
-        return from_published(published, _name(path))
+        return from_published(published, name)
+    folder = Path(folder)
     if mask_token is not None or method is not None:
         raise ValueError("mask_token and method are for published diffusion models: a model of ours knows its own")
     config = read_config(folder)
@@ -110,6 +113,14 @@ def load(path: str | Path, mask_token: int | None = None, method: str | None = N
     return model
 
 
+def located(path: str | Path) -> str | Path:
+    """Where a model is: the folder of a bundled one, of one from the hub, or the path itself."""
+    folder = folder_of(path)
+    if folder != Path(path):
+        return folder
+    return hub_folder(str(path)) if is_hub_id(path) else path
+
+
 def _name(path: str | Path) -> str:
     """What a model is called by its path."""
     return Path(path).name or Path(path).resolve().name
@@ -119,17 +130,23 @@ def from_published(published: Published, origin: str) -> "Model":
     """A model from elsewhere as one of ours: its tensors are taken as they are, memory-mapped where they lie so on the disk."""
     from unnoise.model.model import Model
 
-    entry = method_named(published.method)
-    config = published.config | {"length": needed_fields(entry, published.codec.vocab, published.length)["length"]}
-    with torch.device("meta"):  # where nothing is allocated and nothing drawn
-        network = rebuild_network(published.network, config)
+    entry, network = method_named(published.method), network_without_weights(published)
     weights = dict(published.weights())
     check_weights(network.state_dict(), weights)
     network.load_state_dict(weights, assign=True)
     model = Model(entry, published.codec, network, published.length, published.labels)
     model.notes = {"origin": origin, "family": published.family, **published.notes}
+    if published.guess:
+        warnings.warn(f"{origin}: {published.guess}", stacklevel=3)
     network.eval()
     return model
+
+
+def network_without_weights(published: Published) -> nn.Module:
+    """The network of a published model on the meta device, where nothing is allocated and nothing drawn."""
+    needed = needed_fields(method_named(published.method), published.codec.vocab, published.length)
+    with torch.device("meta"):
+        return rebuild_network(published.network, published.config | {"length": needed["length"]})
 
 
 def without_weights(folder: Path, config: dict[str, Any]) -> "Model":

@@ -103,6 +103,13 @@ def config_of_network(network: nn.Module) -> dict[str, Any]:
     return dict(network.config)
 
 
+def raise_to_float32(network: nn.Module) -> None:
+    """Weights of half precision, which a published model may have, become float32: small changes would be lost in them."""
+    for weight in network.parameters():
+        if weight.dtype in (torch.float16, torch.bfloat16):
+            weight.data = weight.data.float()
+
+
 def device_of(network: nn.Module) -> torch.device:
     """Where a network's weights are."""
     return next((weight.device for weight in network.parameters()), torch.device("cpu"))

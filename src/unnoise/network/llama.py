@@ -20,11 +20,12 @@ from torch.nn import functional as F
 
 from unnoise.network.base import Cache
 from unnoise.network.dropout import Dropout
+from unnoise.network.linear import Linear, linear
+from unnoise.network.shifted import ShiftedRows
 from unnoise.network.visibility import block_visibility
 
 LARGEST = {"depth": 1000, "width": 2**16, "heads": 2**12}
 STD = 0.02  # of fresh weights
-RAISED = 2**22  # numbers in half precision that are raised at once
 
 
 @dataclass(frozen=True)
@@ -103,25 +104,6 @@ class LlamaConfig:
         pairs = torch.arange(0, self.head_width, 2, device="cpu").float()
         waves = 1 / self.rotary_base ** (pairs / self.head_width)
         return waves / torch.tensor(self.rotary_factors, device="cpu") if self.rotary_factors else waves
-
-
-class Linear(nn.Linear):
-    """xWᵀ + b in the precision of x: [*, in] → [*, out]."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return linear(input, self.weight, self.bias)
-
-
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """xWᵀ + b in the precision of x; a weight of less is raised to it, some rows at a time, so that it takes no more memory."""
-    if weight.dtype.itemsize >= x.dtype.itemsize:
-        return F.linear(x, weight, bias)
-    y = x.new_empty(*x.shape[:-1], len(weight))
-    rows = max(1, RAISED // weight.shape[1])
-    for first in range(0, len(weight), rows):
-        some = slice(first, first + rows)
-        y[..., some] = F.linear(x, weight[some].to(x.dtype), None if bias is None else bias[some].to(x.dtype))
-    return y
 
 
 class Attention(nn.Module):
@@ -264,7 +246,7 @@ class Llama(nn.Module):
         angle = places[:, None] * self.frequencies  # [L, D/2]
         rotation = angle.cos(), angle.sin()
         mask = attention_mask if present is None else self._seen(present, attention_mask)
-        rows = _Rows.of(x, where, block, cache) if self.shape.shift else None
+        rows = ShiftedRows.of(x, where, block, cache) if self.shape.shift else None
         at = where if rows is None else rows.needed
         h = self._embedded(x)
         *blocks, last = self.blocks
@@ -305,53 +287,3 @@ def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
     cos, sin = rotation
     a, b = x.chunk(2, -1)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
-
-
-@dataclass
-class _Rows:
-    """Which row predicts each position where outputs are shifted: row i − 1 position i, and row 0 also position 0.
-
-    After a cached past the row of the token before predicts the first position; in x_t ⊕ x_0 the clean row of the token before
-    predicts the first position of a block, so that both give the same.
-
-    needed: the rows that are computed, [B, L] bool. batch, source: for each of the n positions its text and its row, [n] long,
-    −1 for the row before a cached past. shape: of the output but for its last axis.
-    """
-
-    needed: Tensor
-    batch: Tensor
-    source: Tensor
-    shape: tuple[int, ...]
-
-    @staticmethod
-    def of(x: Tensor, where: Tensor | None, block: int | None, cache: Cache | None) -> "_Rows":
-        """For an input [B, L] or [B, L, inputs]."""
-        shape = tuple(x.shape[:2])
-        asked = torch.ones(shape, dtype=torch.bool, device=x.device) if where is None else where
-        source = torch.arange(-1, shape[1] - 1, device=x.device)
-        if block is not None:
-            half = shape[1] // 2
-            first = torch.arange(block, half, block, device=x.device)
-            source[first] = half + first - 1
-            source[half] = half
-        if cache is None or not cache.length:
-            source[0] = 0
-        batch, place = asked.nonzero(as_tuple=True)
-        rows = source[place]
-        needed = torch.zeros_like(asked)
-        needed[batch[rows >= 0], rows[rows >= 0]] = True
-        if cache is not None and cache.store:
-            needed[:, -1] = True
-        return _Rows(needed, batch, rows, shape if where is None else (len(rows),))
-
-    def taken(self, h: Tensor, cache: Cache | None) -> Tensor:
-        """What predicts each position, from the m rows needed: [m, W] → [n, W] or [B, L, W]; the cache keeps the last row."""
-        number = (self.needed.flatten().cumsum(0) - 1).view(self.needed.shape)
-        before = None if cache is None else cache.last
-        if cache is not None and cache.store:
-            cache.last = h[number[:, -1]]
-        found = number[self.batch, self.source]
-        if before is not None:
-            found = torch.where(self.source < 0, len(h) + self.batch, found)
-            h = torch.cat([h, before])
-        return h[found].view(*self.shape, -1)

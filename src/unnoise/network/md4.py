@@ -2,8 +2,9 @@
 
     x ← x + g_1 ⊙ W_o·attention((1 + s_1) ⊙ LN(x) + b_1),   x ← x + g_2 ⊙ W_2(a(W_1 h) ⊙ W_3 h),  h = (1 + s_2) ⊙ LN(x) + b_2
 
-LayerNorm without weights (ε = 10⁻⁵), rotary positions, a gated perceptron with a = sigmoid ("glu"). Shifts b, scales s and gates
-g of each block are W·a(c) + bias (adaLN-zero), where c is a perceptron of [sin, cos](1000·t·f_k), f_k = 10000^{−k/(F/2−1)}.
+LayerNorm without weights (ε = 10⁻⁵), rotary positions, a gated perceptron with a = sigmoid ("glu"). Shifts b, scales s and
+gates g of each block are W·a(c) + bias (adaLN-zero), where c is a perceptron of [sin, cos](1000·t·f_k),
+f_k = 10000^{−k/(F/2−1)}.
 """
 
 from dataclasses import asdict, dataclass
@@ -93,8 +94,8 @@ class Block(nn.Module):
 
 
 class Md4Network(nn.Module):
-    """x [B, L] long, t [B] or [B, L] → [B, L, outputs], or [n, outputs] at the positions `where` alone; built from the fields of
-    `Md4Config`."""
+    """x [B, L] long, t [B] or [B, L] → [B, L, outputs], or [n, outputs] at the positions `where` alone; built from the fields
+    of `Md4Config`."""
 
     frequencies: Tensor
     waves: Tensor

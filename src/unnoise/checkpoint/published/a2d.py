@@ -4,6 +4,7 @@ Their configurations name neither the mask (the last token of the tokenizer, `<|
 bd3lm in it is block diffusion.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from unnoise.checkpoint.published.huggingface import network_config
 from unnoise.checkpoint.published.masked_decoder import MASKED, masked_model
 from unnoise.checkpoint.published.reader import Choices, Published, Reader, of_type
 
+NAMED = re.compile("bd3lm")
 BLOCK = 32  # which they are trained with
 TYPES = ("a2d-qwen3", "a2d-qwen2", "a2d-llama")
 
@@ -21,7 +23,7 @@ TYPES = ("a2d-qwen3", "a2d-qwen2", "a2d-llama")
 def read_a2d(folder: Path, described: Mapping[str, Any], choices: Choices) -> Published:
     """The model in a folder, or ValueError."""
     config = network_config(described, tensor_names(folder), causal=False)
-    blocks = "block_size" in described or "bd3lm" in choices.name
+    blocks = "block_size" in described or NAMED.search(choices.name) is not None
     method = f"bd3lm:block={whole(described, 'block_size', BLOCK)}" if blocks else MASKED
     return masked_model("A2D", folder, described, choices, config, method, usual_mask=151_669)
 

@@ -136,7 +136,7 @@ def read_ddit(layout: Layout, found: Mapping[str, Tensor], folder: Path, choices
     labels = tuple(str(i) for i in range(layout.labels))
     return Published(
         *(layout.layout, named, "ddit", config, codec, layout.length),
-        *(lambda: weights(layout, config, tensors), layout.notes, labels),
+        *(lambda: weights(layout, config, tensors), "", layout.notes, labels),
     )
 
 

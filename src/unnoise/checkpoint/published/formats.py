@@ -65,7 +65,7 @@ def published_model(path: str | Path, choices: Choices | None = None) -> Publish
 
 def _of_decoder(family: str, decoder: Decoder) -> Published:
     config = decoder.config
-    return Published(family, "ar", "llama", config, decoder.codec, config["length"], decoder.started, {})
+    return Published(family, "ar", "llama", config, decoder.codec, config["length"], decoder.started)
 
 
 def _of_folder(folder: Path, choices: Choices) -> Published | None:
@@ -83,9 +83,8 @@ def _of_folder(folder: Path, choices: Choices) -> Published | None:
         if "model_type" not in described:
             return None
         known = ", ".join(kind for reader in READERS for kind in reader.types)
-        raise ValueError(
-            f"the model in {folder} cannot be read: its model_type is {str(described['model_type'])[:60]!r}, and {known} can be"
-        )
+        found = str(described["model_type"])[:60]
+        raise ValueError(f"the model in {folder} cannot be read: its model_type is {found!r}, and {known} can be read")
     try:
         model = reader.read(folder, described, choices)
     except DAMAGE as error:

@@ -48,7 +48,7 @@ def read_huggingface(folder: Path, described: Mapping[str, Any], choices: Choice
         return Decoder(config, our_weights(Tensors(without_copies(folder, NAMES, config)), NAMES, config), codec, start)
 
     kind = str(described["model_type"])
-    return Published(kind, "ar", "llama", config, codec, config["length"], lambda: decoder().started(), {})
+    return Published(kind, "ar", "llama", config, codec, config["length"], lambda: decoder().started())
 
 
 def without_copies(folder: Path, names: Names, config: Mapping[str, Any]) -> dict[str, torch.Tensor]:

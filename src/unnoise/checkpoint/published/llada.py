@@ -31,8 +31,8 @@ def read_llada(folder: Path, described: Mapping[str, Any], choices: Choices) -> 
     expect(
         described,
         **{"block_type": "llama", "activation_type": "silu", "layer_norm_type": "rms", "rope": True, "block_group_size": 1},
-        **{name: False for name in ("alibi", "include_bias", "bias_for_layer_norm", "attention_layer_norm")},
-        **{name: False for name in ("scale_logits", "input_emb_norm")},
+        **dict.fromkeys(("alibi", "include_bias", "bias_for_layer_norm", "attention_layer_norm"), False),
+        **dict.fromkeys(("scale_logits", "input_emb_norm"), False),
     )
     width, heads = whole(described, "d_model"), whole(described, "n_heads")
     vocab = whole(described, "embedding_size", whole(described, "vocab_size"))

@@ -4,7 +4,6 @@ All V rows of the embedding are tokens, the mask among them, as they are in the 
 K, is embedded as that token (`mask_token` of the network). Texts are written and read whole.
 """
 
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,13 +41,10 @@ def masked_model(
         mask = _named_mask(folder, tokenizer)
     if mask is None and usual_mask is not None and usual_mask < vocab:
         mask = usual_mask
-    notes: dict[str, Any] = {}
+    guess = ""
     if mask is None:
         mask = vocab - 1
-        warnings.warn(
-            f"nothing in {folder} names the mask token: token {mask} is taken for it; give it as mask_token", stacklevel=2
-        )
-        notes["mask"] = f"token {mask}, a guess: nothing names it"
+        guess = f"nothing names the mask token, so that token {mask} is taken for it: give it as mask_token"
     length = min(config["length"], LONGEST)
     config = config | {"inputs": vocab + 1, "causal": False, "length": length, "mask_token": mask}
     return Published(
@@ -59,7 +55,7 @@ def masked_model(
         codec_of(tokenizer, vocab, token(described, "eos_token_id", vocab)),
         length,
         lambda: our_weights(Tensors(without_copies(folder, names, config)), names, config),
-        notes,
+        guess,
     )
 
 

@@ -57,9 +57,8 @@ def read_md4(folder: Path, described: Mapping[str, Any], choices: Choices) -> Pu
         "time": True,
     }
     codec = _codec(folder, described, vocab)
-    return Published(
-        "MD4", choices.method or named, "md4", config, codec, length, lambda: _weights(file, config), {"file": file.name}
-    )
+    named = choices.method or named
+    return Published("MD4", named, "md4", config, codec, length, lambda: _weights(file, config), notes={"file": file.name})
 
 
 def _codec(folder: Path, described: Mapping[str, Any], vocab: int) -> Codec:

@@ -1,7 +1,7 @@
 """What a reader of a published layout is, and what it gives: a model from elsewhere, described, its weights not yet read."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,8 @@ class Published:
     """A model that was trained elsewhere.
 
     family: what it is called there. method: ours, with its options. network, config: our network's name and configuration.
-    codec: its tokenizer. length: the longest text. weights: reads the tensors, by our network's names. notes: more to know.
-    labels: the names of the classes that texts can be said to have.
+    codec: its tokenizer. length: the longest text. weights: reads the tensors, by our network's names. guess: what its files do
+    not say and was guessed, in a sentence. notes: more to know. labels: names of the classes that texts can be said to have.
     """
 
     family: str
@@ -39,7 +39,8 @@ class Published:
     codec: Codec
     length: int
     weights: Callable[[], Mapping[str, Tensor]]
-    notes: Mapping[str, Any]
+    guess: str = ""
+    notes: Mapping[str, Any] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
 
 
