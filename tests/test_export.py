@@ -237,6 +237,46 @@ def test_gpt2_files_beside_the_weights(written: dict[str, Path], tmp_path: Path)
     assert unnoise.load(folder).codec.encode("ab c").tolist() == [0, 1, 26, 2]
 
 
+def test_what_was_added_to_a_tokenizer_for_the_mask_is_no_token_of_texts(written: dict[str, Path], tmp_path: Path) -> None:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(written["mdlm"] / "tokenizer.json"))
+    tokenizer.add_special_tokens(["[PAD]"])
+    folder = copied(written["mdlm"], tmp_path / "a")
+    tokenizer.save(str(folder / "tokenizer.json"))
+    model = unnoise.load(folder)
+    assert model.codec.vocab == 27 and model.codec.encode("abc").tolist() == [0, 1, 2]
+    assert len(model.generate(1, length=6, steps=3)[0]) == 6
+    tokenizer.add_special_tokens(["[MASK]"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    assert unnoise.load(folder).codec.vocab == 27
+    described = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(described | {"vocab_size": 40}))
+    tensors = load_file(folder / WEIGHTS)
+    more = {
+        name: torch.cat([tensor, tensor[:12]]) if len(tensor.shape) and len(tensor) == 28 else tensor
+        for name, tensor in tensors.items()
+    }
+    save_file(more, folder / WEIGHTS)
+    assert "[MASK] as token 28, and not behind" in refused(folder)
+
+
+def test_rows_of_gidd_may_be_rounded_up(written: dict[str, Path], tmp_path: Path) -> None:
+    folder = copied(written["gidd"], tmp_path / "a")
+    expected = outputs(unnoise.load(folder))
+    tensors = load_file(folder / WEIGHTS)
+    for name in ("vocab_embed.embedding", "output_layer.linear.weight", "output_layer.linear.bias"):
+        tensors[name] = torch.cat([tensors[name], torch.ones(100, *tensors[name].shape[1:])])
+    save_file(tensors, folder / WEIGHTS)
+    assert same(outputs(unnoise.load(folder)), expected)
+    described = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(described | {"vocab_size": 128}))
+    assert unnoise.load(folder).codec.vocab == 127
+    assert same(outputs(unnoise.load(folder, mask_token=27)), expected)
+    (folder / "config.json").write_text(json.dumps(described | {"vocab_size": 200}))
+    assert "says vocab 200" in refused(folder)
+
+
 def lightning(tensors: dict[str, Tensor], config: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"epoch": 0, "state_dict": OrderedDict(tensors), "hyper_parameters": {"config": config}, **more}
 

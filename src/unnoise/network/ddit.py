@@ -33,7 +33,7 @@ class AdaLN(nn.Linear):
     def __init__(self, cond_width: int, width: int, chunks: int):
         super().__init__(cond_width, chunks * width)
         self.chunks = chunks
-        self._kept: tuple[Tensor, object, list[Tensor]] | None = None
+        self._kept: tuple[Tensor, object, list[nn.Parameter], list[Tensor]] | None = None
 
     def modulation(self, condition: Tensor) -> list[Tensor]:
         """c [B, 1 or L, C] → `chunks` of [B, 1 or L, D], or of [D] for c [C]."""
@@ -42,8 +42,8 @@ class AdaLN(nn.Linear):
             return list(self(condition).chunk(self.chunks, -1))
         stamp = versions(self)
         if self._kept is None or self._kept[0] is not condition or self._kept[1] != stamp:
-            self._kept = condition, stamp, list(self(condition).chunk(self.chunks, -1))
-        return self._kept[2]
+            self._kept = condition, stamp, [*self.parameters()], list(self(condition).chunk(self.chunks, -1))
+        return self._kept[3]
 
 
 def versions(module: nn.Module) -> tuple[object, ...]:

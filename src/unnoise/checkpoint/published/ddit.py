@@ -53,8 +53,9 @@ class Layout:
 
     layout: its name. method: ours, with its options. length, heads: which no tensor tells. sizes: what the configuration says
     of sizes that the tensors tell too, by our names (vocab, width, depth, cond_width). special: how many rows of the embedding
-    are behind the tokens of texts: a mask, padding. reads: fields of the network about time. labels: how many classes. gaps:
-    whether there is a head for gaps. swapped: whether the last two rows are exchanged. notes: what is worth to be kept.
+    are behind the tokens of texts: a mask, padding. tokens: how many tokens of texts there are, where that is said otherwise.
+    rounded: to a multiple of what rows may be rounded up. reads: fields of the network about time. labels: how many classes.
+    gaps: whether there is a head for gaps. swapped: whether the last two rows are exchanged. notes: what is worth to be kept.
     """
 
     layout: str
@@ -63,6 +64,8 @@ class Layout:
     heads: int
     sizes: Mapping[str, int]
     special: int = 0
+    tokens: int | None = None
+    rounded: int = 1
     reads: Mapping[str, Any] = field(default_factory=dict)
     labels: int = 0
     gaps: bool = False
@@ -142,12 +145,12 @@ def read_ddit(layout: Layout, found: Mapping[str, Tensor], folder: Path, choices
 
 def special_rows(layout: Layout, rows: int, mask: int | None) -> int:
     """How many of the rows are no tokens of texts, or ValueError; mask: a person's word on which is the first of them."""
-    special = layout.special if mask is None else rows - mask
     if mask is not None and (layout.special == 0 or layout.gaps):
         raise ValueError(f"no mask token can be chosen for {layout.layout}")
-    if not special >= bool(layout.special) or not special < rows:
-        raise ValueError(f"its embedding has {rows} rows: of tokens, and {special} of symbols, which cannot be")
-    return special
+    tokens = next(one for one in (mask, layout.tokens, rows - layout.special) if one is not None)
+    if not 1 <= tokens <= rows - layout.special:
+        raise ValueError(f"its embedding has {rows} rows, and {tokens} of them would be tokens of texts, which cannot be")
+    return rows - tokens
 
 
 def weights(layout: Layout, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -180,7 +183,7 @@ def tensor_sizes(tensors: Mapping[str, Tensor], layout: Layout) -> dict[str, int
         **{"cond_width": len(tensors[CONDITION]), "hidden": len(tensors[HIDDEN])},
     }
     for name, value in layout.sizes.items():
-        if found[name] != value:
+        if found[name] != value and (name != "vocab" or found[name] != -(-value // layout.rounded) * layout.rounded):
             raise ValueError(f"its configuration says {name.replace('_', ' ')} {value}, and its tensors {found[name]}")
     if width % layout.heads or (width // layout.heads) % 2:
         raise ValueError(f"its width {width} is no even multiple of its {layout.heads} heads")

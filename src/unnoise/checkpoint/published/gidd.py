@@ -1,7 +1,7 @@
 """GIDD (arXiv:2503.04482), as dvruette/gidd-base-p_unif-0.1 has it: masks and uniform noise at once; the network reads t.
 
-The mask is the token [MASK] of the tokenizer, and without one the last row. Rows behind it, to which newer checkpoints are
-rounded up, stand for nothing.
+The mask is the token [MASK] of the tokenizer, and without one the last of vocab_size. Rows behind it, to which newer
+checkpoints are rounded up, stand for nothing.
 """
 
 from collections.abc import Mapping
@@ -28,16 +28,15 @@ def layout(described: Mapping[str, Any], folder: Path) -> Layout:
     sizes = {ours: whole(described, theirs) for ours, theirs in SIZES.items()}
     tokenizer = tokenizer_beside(folder)
     mask = tokenizer.token_to_id(MASK) if tokenizer is not None else None
-    mask = sizes["vocab"] - 1 if mask is None else mask
-    if not 0 < mask < sizes["vocab"]:
-        raise ValueError(f"its tokenizer has {MASK} as token {mask}, and its embedding {sizes['vocab']} rows")
     return Layout(
         NAME,
         f"gidd:p_uniform={share!r}",
         whole(described, "max_seq_len"),
         whole(described, "num_attention_heads"),
         sizes,
-        special=sizes["vocab"] - mask,
+        special=1,
+        tokens=sizes["vocab"] - 1 if mask is None else mask,
+        rounded=128,
         reads={"time_input": "t"},
     )
 
