@@ -95,7 +95,8 @@ def calls(folder: Path, count: int) -> dict[str, float]:
     where[:, :: LENGTH // POSITIONS] = True
     t = torch.full((1,), 0.9)
     h, q = torch.randn(LENGTH, WIDTH), torch.randn(1, HEADS, LENGTH, WIDTH // HEADS)
-    blocks = [(block.qkv.weight, block.out.weight, block.up.weight, block.down.weight) for block in network.blocks]
+    names = ("qkv", "out", "up", "down")
+    blocks = [[network.get_parameter(f"blocks.{layer}.{name}.weight") for name in names] for layer in range(DEPTH)]
     head = network.head.weight[:mask]
 
     def products() -> None:

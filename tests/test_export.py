@@ -277,6 +277,19 @@ def test_rows_of_gidd_may_be_rounded_up(written: dict[str, Path], tmp_path: Path
     assert "says vocab 200" in refused(folder)
 
 
+def test_padding_and_mask_of_flexmdm_may_be_exchanged(written: dict[str, Path], tmp_path: Path) -> None:
+    folder = copied(written["flexmdm"], tmp_path / "a")
+    expected = outputs(unnoise.load(folder))
+    held = torch.load(folder / CHECKPOINT, weights_only=True)
+    for name in ("vocab_embed.embedding", "output_layer.linear.weight", "output_layer.linear.bias"):
+        rows = held["ema_params"][f"model._orig_mod.{name}"]
+        held["ema_params"][f"model._orig_mod.{name}"] = torch.cat([rows[:-2], rows[-1:], rows[-2:-1]])
+    noise = held["config"]["interpolant"]
+    noise["pad_token"], noise["mask_token"] = noise["mask_token"], noise["pad_token"]
+    torch.save(held | {"hyper_parameters": {}}, folder / CHECKPOINT)
+    assert same(outputs(unnoise.load(folder)), expected)
+
+
 def lightning(tensors: dict[str, Tensor], config: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"epoch": 0, "state_dict": OrderedDict(tensors), "hyper_parameters": {"config": config}, **more}
 
