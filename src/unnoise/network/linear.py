@@ -7,7 +7,10 @@ RAISED = 2**22  # numbers that are raised at once
 
 
 class Linear(nn.Linear):
-    """xWᵀ + b in the precision of x: [*, in] → [*, out]."""
+    """xWᵀ + b in the precision of x: [*, in] → [*, out]. The network that it belongs to draws its weights, once."""
+
+    def reset_parameters(self) -> None:
+        return
 
     def forward(self, input: Tensor) -> Tensor:
         return linear(input, self.weight, self.bias)

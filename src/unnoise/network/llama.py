@@ -208,7 +208,7 @@ class Llama(nn.Module):
             *(rotary_base, tuple(rotary_factors), norm_eps, qk_norm, qkv_bias, tied, shift, mask_token),
         )
         self.config = asdict(shape)
-        self.embed = nn.Embedding(shape.rows, width)
+        self.embed = nn.Embedding(shape.rows, width, _weight=torch.empty(shape.rows, width))
         self.blocks = nn.ModuleList(Block(shape, layer) for layer in range(depth))
         self.norm = nn.RMSNorm(width, norm_eps)
         self.head = None if tied else Linear(width, outputs, bias=False)
@@ -217,6 +217,8 @@ class Llama(nn.Module):
 
     def _begin(self) -> None:
         """Fresh weights: what is added to x starts at zero, and so does an output head of its own."""
+        if self.embed.weight.is_meta:
+            return
         for name, weight in self.named_parameters():
             if name.endswith((".out.weight", ".down.weight", "head.weight", ".bias")):
                 nn.init.zeros_(weight)
