@@ -19,7 +19,7 @@ from unnoise.checkpoint.published.reader import Choices, Published, Reader
 from unnoise.checkpoint.published.tensor_files import state_dict
 
 SUFFIX = ".ckpt"
-UNIFORM = ("duo", "duo_base", "udlm")  # names of algorithms in Duo's code
+UNIFORM = ("duo", "duo_base", "distillation", "udlm")  # names of algorithms in Duo's code
 
 
 def checkpoint_file(path: Path) -> Path | None:
