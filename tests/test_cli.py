@@ -254,6 +254,8 @@ MISTAKES = {
     "train flexmdm --data text.txt --steps 4 --texts whole": "leave --texts out",
     "convert runs/mdlm --out runs/ar": "holds a model already",
     "convert nowhere --out elsewhere": "there is no model in nowhere",
+    "export runs/mdlm --to mdlm --out elsewhere": "train with --network ddit",
+    "export runs/mdlm --to mdlm --out runs/ar": "holds a model already",
     "train mdlm --data text.txt --steps 1 --minutes 1": "either steps or minutes",
     "train mdlm --data text.txt --steps 1 --size huge": "unknown size 'huge'",
     "train mdlm --data text.txt --steps 1 --codec morse": "unknown codec 'morse'",

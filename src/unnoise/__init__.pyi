@@ -40,6 +40,7 @@ from unnoise.model.likelihood import BitsPerChar as BitsPerChar, Score as Score
 from unnoise.model.model import Model as Model
 from unnoise.model.options import SamplingOptions as SamplingOptions
 from unnoise.network.base import Cache as Cache, Network as Network
+from unnoise.network.ddit import Ddit as Ddit
 from unnoise.network.llama import Llama as Llama
 from unnoise.network.parameterization import (
     LikelihoodParameterization as LikelihoodParameterization,

@@ -67,6 +67,7 @@ class SamplingDenoiser:
     """whether what is predicted for a row depends on that row alone"""
     nfe: int = field(default=0, init=False)
     _last: tuple[Tensor, Tensor, Tensor, TokenPrediction] | None = field(default=None, init=False)  # x, t, where, prediction
+    _own: TokenPrediction | None = field(default=None, init=False)  # the last one before it was shaped
     _read: tuple[Tensor, Tensor] | None = field(default=None, init=False)  # x and where of each row when it was last read
     _known: dict[int, TokenPrediction] = field(default_factory=dict, init=False)  # and what was predicted, by its number
 
@@ -78,12 +79,21 @@ class SamplingDenoiser:
             prediction = self._call_rows(x, t, where, where.any(1))
         else:
             prediction = self._call(x, t, where)
+        self._own = prediction
+        if isinstance(prediction, MeanPrediction) and not self.temperature == self.top_p == 1:
+            prediction = prediction.shaped(self.temperature, self.top_p)
         self._last = (x, t, where, prediction) if self.track_confidence else None
         return prediction
 
     def clean(self, x: Tensor, t: Tensor, where: Tensor) -> Tensor:
         """log p(x_0 | x_t) at the n positions `where`: [n, K]."""
         return self.predict(x, t, where).clean(self.process, x[where], position_times(t, x)[where])
+
+    def own(self, x: Tensor, t: Tensor, where: Tensor) -> Tensor:
+        """The network's own log p(x_0 | x_t) at the positions that `clean` was just called for, which temperature and top-p
+        leave alone: how sure it is, also where the likeliest token is always taken. [n, K]."""
+        assert self._own is not None
+        return self._own.clean(self.process, x[where], position_times(t, x)[where])
 
     def confidence(self, x: Tensor, before: Tensor) -> Tensor:
         """`before` [B, L], brought up to date with the last prediction, about the text that has become x."""
@@ -125,8 +135,7 @@ class SamplingDenoiser:
         self.nfe += len(x)
         prediction = predict(self.denoiser, self.process, x, t, where)
         if isinstance(prediction, MeanPrediction):
-            plain = self.temperature == self.top_p == 1
-            return prediction if plain else prediction.shaped(self.temperature, self.top_p)
+            return prediction
         if self.mean_for is not None:
             raise ValueError(
                 f"{self.mean_for} needs a denoiser that returns a MeanPrediction, found {type(prediction).__name__}; "

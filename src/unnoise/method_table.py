@@ -12,12 +12,19 @@ from unnoise.families.autoregressive import Autoregressive, LeftToRight, NextTok
 from unnoise.families.bayesian_flow import BayesianFlow, FlowCrossEntropy, FlowElbo, FlowSampler
 from unnoise.families.block import BlockCrossEntropy, BlockElbo, BlockParameterization, Blocks, BlockSampler
 from unnoise.families.gaussian import Gaussian, GaussianCrossEntropy, GaussianElbo, GaussianSampler
-from unnoise.families.insertion import Insertion, InsertionElbo, InsertionParameterization, InsertionSampler
+from unnoise.families.insertion import (
+    EndedInsertionParameterization,
+    Insertion,
+    InsertionElbo,
+    InsertionParameterization,
+    InsertionSampler,
+)
 from unnoise.keywords import accepted_arguments, check_settings, parse_settings
 from unnoise.network.parameterization import (
     LikelihoodParameterization,
     MeanParameterization,
     Parameterization,
+    PlainScoreParameterization,
     ScoreParameterization,
 )
 from unnoise.objective import ConcreteScore, CrossEntropy, Elbo, Hybrid, LeaveOneOut, Objective
@@ -25,10 +32,12 @@ from unnoise.objective.times import LogUniformTimes, LossAwareTimes, PowerTimes,
 from unnoise.process import HybridNoise, Masked, Process, StateSpace, Uniform
 from unnoise.registry import find, register_builtin, registered
 from unnoise.sampler import Ancestral, FirstHitting, Sampler, TweedieLeaping
-from unnoise.schedule import Cosine, CosineTable, Linear, LogLinear, Offset, PerToken
+from unnoise.schedule import Cosine, CosineTable, Geometric, Linear, LogLinear, Offset, PerToken, Polynomial, Schedule
 
 STEPS = 1000  # T of the discrete-time papers
 HYBRID = 0.01  # λ of D3PM for text
+EPS = 1e-3  # α(1) of SEDD, MDLM and UDLM
+SIGMA_MIN, SIGMA_MAX = 1e-4, 20.0  # of SEDD's geometric noise
 GENMD4_START = 1e-3  # GenMD4 integrates from here and reconstructs below
 P = TypeVar("P", bound=StateSpace)
 
@@ -118,13 +127,13 @@ def d3pm_absorb(steps: int = STEPS, hybrid: float = HYBRID) -> Method:
 # ---- continuous time -----------------------------------------------------------------------------------------------------
 
 
-def udlm() -> Method:
-    """No options."""
+def udlm(eps: float = EPS) -> Method:
+    """eps: the signal α(1) that is left at t = 1. The loss of the paper's own code has 0, and its network reads σ with 1e-3."""
     return Method(
         "udlm",
         "UDLM: uniform noise in continuous time, the mean plugged in",
         "Schiff et al. 2024, arXiv:2412.10193",
-        lambda vocab: Uniform(vocab, LogLinear(1e-3), reverse="plug-in"),
+        lambda vocab: Uniform(vocab, LogLinear(eps), reverse="plug-in"),
         MeanParameterization,
         Elbo,
         Elbo,
@@ -132,28 +141,31 @@ def udlm() -> Method:
     )
 
 
-def mdlm(importance: bool = False) -> Method:
-    """importance: train with log-uniform t (the paper's importance sampling)."""
+def mdlm(importance: bool = False, eps: float = EPS, time: bool = False) -> Method:
+    """importance: train with log-uniform t (the paper's importance sampling). eps: ε of α = 1 − (1 − ε)t; 0 is the linear
+    schedule of LLaDA and Dream. time: the network reads t, as it need not."""
     return Method(
         "mdlm",
         "MDLM: masked noise in continuous time, no time conditioning",
         "Sahoo et al. 2024, arXiv:2406.07524",
-        lambda vocab: Masked(vocab, LogLinear(1e-3)),
+        lambda vocab: Masked(vocab, LogLinear(eps) if eps else Linear()),
         MeanParameterization,
         (lambda process: Elbo(process, start=1e-3, network_free=True, times=LogUniformTimes())) if importance else Elbo,
         Elbo,
         Ancestral(),
-        time_free=True,
+        time_free=not time,
         fast_objective=_fast,
     )
 
 
 def md4(offset: float = 0.0, schedule: str = "cosine") -> Method:
     """offset: the ε of α = (1 − 2ε)α̃ + ε; 1e-4 in the paper's own code. schedule: cosine, or linear as in its runs on text8,
-    OpenWebText (small) and CIFAR-10."""
+    OpenWebText (small) and CIFAR-10, or poly with an exponent w, 1 − t^w, as in poly3."""
     known = {"cosine": Cosine, "linear": Linear}
+    if str(schedule).startswith("poly"):
+        known[schedule] = lambda: Polynomial(_exponent(schedule))
     if schedule not in known:
-        raise ValueError(f"the schedule of md4 is cosine or linear, found {schedule!r}")
+        raise ValueError(f"the schedule of md4 is cosine, linear or poly with an exponent, found {schedule!r}")
     return Method(
         "md4",
         "MD4: masked noise in continuous time, cosine schedule and cosine sampling grid",
@@ -165,6 +177,14 @@ def md4(offset: float = 0.0, schedule: str = "cosine") -> Method:
         Ancestral(grid="cosine"),
         fast_objective=_fast,
     )
+
+
+def _exponent(schedule: str) -> float:
+    """The number after poly, or ValueError."""
+    try:
+        return float(schedule.removeprefix("poly"))
+    except ValueError as error:
+        raise ValueError(f"the schedule poly has an exponent, as poly3, found {schedule!r}") from error
 
 
 def gidd(p_uniform: float = 0.2) -> Method:
@@ -195,32 +215,45 @@ def genmd4(power: float = 1.0) -> Method:
     )
 
 
-def sedd_absorb() -> Method:
-    """No options."""
+def sedd_absorb(
+    schedule: str = "loglinear", sigma_min: float = SIGMA_MIN, sigma_max: float = SIGMA_MAX, scaled: bool = True
+) -> Method:
+    """schedule: loglinear, or geometric with σ from sigma_min to sigma_max. scaled: the network's output is scaled to the size
+    of the ratios at t; without, it is log s itself."""
     return Method(
         "sedd-absorb",
         "SEDD with absorbing noise: score entropy",
         "Lou et al. 2023, arXiv:2310.16834",
-        lambda vocab: Masked(vocab, LogLinear(1e-3)),
-        ScoreParameterization,
+        lambda vocab: Masked(vocab, sedd_schedule(schedule, sigma_min, sigma_max)),
+        ScoreParameterization if scaled else PlainScoreParameterization,
         Elbo,
         Elbo,
         TweedieLeaping(),
     )
 
 
-def sedd_uniform() -> Method:
-    """No options."""
+def sedd_uniform(
+    schedule: str = "loglinear", sigma_min: float = SIGMA_MIN, sigma_max: float = SIGMA_MAX, scaled: bool = True
+) -> Method:
+    """schedule: loglinear, or geometric with σ from sigma_min to sigma_max. scaled: the network's output is scaled to the size
+    of the ratios at t; without, it is log s itself."""
     return Method(
         "sedd-uniform",
         "SEDD with uniform noise: score entropy",
         "Lou et al. 2023, arXiv:2310.16834",
-        lambda vocab: Uniform(vocab, LogLinear(1e-3)),
-        ScoreParameterization,
+        lambda vocab: Uniform(vocab, sedd_schedule(schedule, sigma_min, sigma_max)),
+        ScoreParameterization if scaled else PlainScoreParameterization,
         Elbo,
         Elbo,
         TweedieLeaping(),
     )
+
+
+def sedd_schedule(name: str, sigma_min: float, sigma_max: float) -> Schedule:
+    """The noise of SEDD by its name."""
+    if name not in ("loglinear", "geometric"):
+        raise ValueError(f"the schedule of sedd is loglinear or geometric, found {name!r}")
+    return LogLinear(EPS) if name == "loglinear" else Geometric(sigma_min, sigma_max)
 
 
 def csm() -> Method:
@@ -240,14 +273,18 @@ def csm() -> Method:
 # ---- systems with a process of their own ---------------------------------------------------------------------------------
 
 
-def flexmdm() -> Method:
-    """No options."""
+def flexmdm(layout: str = "start") -> Method:
+    """layout: start, a symbol before the text and gaps after each position; or end, as in the paper's own code, padding after
+    the text, gaps before each position, and these as the network says them, not scaled with t."""
+    layouts = {"start": InsertionParameterization, "end": EndedInsertionParameterization}
+    if layout not in layouts:
+        raise ValueError(f"the layout of flexmdm is start or end, found {layout!r}")
     return Method(
         "flexmdm",
         "Flex-MDM: tokens are inserted and unmasked, so that the model chooses the length",
         "Kim et al. 2025, arXiv:2509.01025",
         Insertion,
-        InsertionParameterization,
+        layouts[layout],
         InsertionElbo,
         InsertionElbo,
         InsertionSampler(),

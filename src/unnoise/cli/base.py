@@ -19,7 +19,10 @@ DEFAULT_MODEL = f"the newest in runs/, else the bundled {BUNDLED}"
 Json = Annotated[bool, arg(name="json", help="Print one JSON object.")]
 ModelName = Annotated[
     str | None,
-    arg(help=f"Folder of a trained model, a bundled name, or a language model from elsewhere; default: {DEFAULT_MODEL}."),
+    arg(
+        help="Folder of a trained model, a bundled name, or a model from elsewhere (a path, or a hub id); "
+        f"default: {DEFAULT_MODEL}."
+    ),
 ]
 Device = Annotated[str, arg(help="auto, cpu, cuda, …")]
 
@@ -36,11 +39,11 @@ def bundled(folder: Path) -> bool:
     return folder.parent == MODELS
 
 
-def open_model(name: str | None, device: str) -> "Model":
-    """The model that a person means: a folder, a bundled name, or the newest."""
+def open_model(name: str | None, device: str, mask_token: int | None = None, method: str | None = None) -> "Model":
+    """The model that a person means: a folder, a bundled name, a hub id, or the newest. mask_token, method: as for `load`."""
     from unnoise.model.io import load
 
-    return load(folder_of(name)).to(device_named(device))
+    return load(folder_of(name), mask_token, method).to(device_named(device))
 
 
 def folder_of(name: str | None) -> Path:

@@ -12,21 +12,29 @@ from unnoise.cli.base import Json, open_model
 
 @dataclass
 class ConvertCommand:
-    """Write a model again: its weights smaller, or with sampling options that it recommends.
+    """Write a model again: a published one as one of ours, its weights smaller, or with sampling options that it recommends.
 
     Example: unnoise convert runs/first --out small --dtype int8 --sampling sampler=confidence,steps=64,temperature=0.9
     """
 
-    source: Annotated[Positional[str], arg(metavar="SRC", help="Folder of a trained model, or a bundled name.")]
+    source: Annotated[
+        Positional[str],
+        arg(metavar="SRC", help="Folder of a trained model, a bundled name, or a model from elsewhere (a path, or a hub id)."),
+    ]
     out: Annotated[Path, arg(help="Folder to write.")]
     dtype: Annotated[
-        Literal["float32", "float16", "bfloat16", "int8"],
-        arg(help="Of the weights in the file (int8 has a scale for each row of a matrix); loaded, they are float32 again."),
-    ] = "float32"
+        Literal["float32", "float16", "bfloat16", "int8"] | None,
+        arg(
+            help="Of the weights in the file (int8 has a scale for each row of a matrix), which are float32 again once loaded; "
+            "default: as they are."
+        ),
+    ] = None
     sampling: Annotated[
         str | None,
         arg(help="What it recommends, some of sampler=…,steps=…,temperature=…,top_p=…, or none; default: as it was."),
     ] = None
+    mask_token: Annotated[int | None, arg(help="Of a published diffusion model: its mask, where its files do not say.")] = None
+    method: Annotated[str | None, arg(help="Of a published diffusion model: what it is, such as bd3lm:block=4.")] = None
     as_json: Json = False
 
     def run(self) -> int:
@@ -38,16 +46,18 @@ class ConvertCommand:
         check_out(self.out)
         if (self.out / CONFIG).exists():
             raise ValueError(f"{self.out} holds a model already: choose another --out")
-        model = open_model(self.source, "cpu")
+        model = open_model(self.source, "cpu", self.mask_token, self.method)
         if self.sampling is not None:
             model.sampling = checked_sampling(model, sampling_settings(self.sampling))
         model.save(self.out, self.dtype)
         size = (self.out / WEIGHTS).stat().st_size
+        largest = max(model.weights().values(), key=lambda weight: weight.numel())
+        dtype = self.dtype or str(largest.dtype).removeprefix("torch.")
         if self.as_json:
-            found = {"out": str(self.out), "dtype": self.dtype, "bytes": size, "parameters": model.num_parameters}
+            found = {"out": str(self.out), "dtype": dtype, "bytes": size, "parameters": model.num_parameters}
             print(json.dumps(found | {"sampling": model.sampling}))
             return 0
-        print(f"wrote {self.out}: {model.num_parameters:,} parameters as {self.dtype}, {size / 1e6:.2f} MB")
+        print(f"wrote {self.out}: {model.num_parameters:,} parameters as {dtype}, {size / 1e6:.2f} MB")
         if model.sampling:
             print("it recommends " + ", ".join(f"{name} {value}" for name, value in model.sampling.items()))
         return 0

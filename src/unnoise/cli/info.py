@@ -19,7 +19,7 @@ CARD_LINES = 8  # of a card that are shown
 
 @dataclass
 class InfoCommand:
-    """What a model is, or what a folder of prepared data holds.
+    """What a model is (one from elsewhere before its weights are read), or what a folder of prepared data holds.
 
     Example: unnoise info runs/first --schedule
     """
@@ -44,6 +44,8 @@ class InfoCommand:
             return self._prepared(Path(self.folder))
         if self.verify:
             raise ValueError("--verify is for a folder of `unnoise prepare`")
+        if not (self.schedule or self.picture) and self._published():
+            return 0
         model = open_model(self.folder or self.model, "cpu")
         if self.picture is not None:
             from unnoise.display.plot import plot_schedule
@@ -72,6 +74,43 @@ class InfoCommand:
         if self.schedule:
             self._show(self._schedule(model))
         return 0
+
+    def _published(self) -> bool:
+        """Print what a model from elsewhere is, without reading its weights; whether it is one."""
+        from unnoise.checkpoint.published.formats import published_model
+        from unnoise.checkpoint.published.reader import Choices
+        from unnoise.data import codec_kind
+        from unnoise.method_table import method
+        from unnoise.model.io import located, network_without_weights
+
+        asked = folder_of(self.folder or self.model)
+        found = published_model(located(asked), Choices(asked.name))
+        if found is None:
+            return False
+        network, codec, entry = network_without_weights(found), found.codec, method(found.method)
+        parameters = sum(weight.numel() for weight in network.state_dict().values())
+        config = found.config
+        if self.as_json:
+            described = {"family": found.family, "method": found.method, "length": found.length, "parameters": parameters}
+            described |= {
+                "network": {"name": found.network, "config": config},
+                "notes": dict(found.notes),
+                "guess": found.guess,
+            }
+            described |= {"codec": {"kind": codec_kind(codec), **codec.config()}}
+            print(json.dumps(described, ensure_ascii=False))
+            return True
+        print(f"{found.family}, read as {entry.name}: {entry.title}\n{entry.paper}")
+        sizes = ", ".join(f"{name} {config[name]}" for name in ("depth", "width", "heads"))
+        print(f"network    {found.network}, {sizes}, {parameters:,} parameters")
+        ends = ", one of them ends a text" if codec.end is not None else ""
+        print(f"codec      {codec_kind(codec)}, {codec.vocab} tokens{ends}")
+        if config.get("mask_token") is not None:
+            print(f"mask       token {config['mask_token']}{f' ({found.guess})' if found.guess else ''}")
+        print(f"length     {found.length} tokens")
+        for name, value in found.notes.items():
+            print(f"{printable(name):10s} {printable(value)}")
+        return True
 
     def _show_card(self, model: "Model") -> None:
         """Where the card of a model is, and its first lines."""

@@ -20,6 +20,7 @@ from unnoise.cli.compare import CompareCommand
 from unnoise.cli.convert import ConvertCommand
 from unnoise.cli.correct import CorrectCommand
 from unnoise.cli.demo import DemoCommand
+from unnoise.cli.export import ExportCommand
 from unnoise.cli.fill import FillCommand
 from unnoise.cli.images import InpaintCommand
 from unnoise.cli.info import InfoCommand, LsCommand
@@ -47,6 +48,7 @@ COMMANDS: dict[str, type[Any]] = {
     "prepare": PrepareCommand,
     "plan": PlanCommand,
     "convert": ConvertCommand,
+    "export": ExportCommand,
     "info": InfoCommand,
     "ls": LsCommand,
     "noise": NoiseCommand,

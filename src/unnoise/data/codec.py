@@ -26,7 +26,8 @@ class Codec(ABC):
 
     kind: the name of this kind of codec. vocab: K, the end token included. end: its index, or None. unit: what bits are counted
     per. length: how many tokens each text has, where that is fixed. grid: how these lie in rows and columns, where they do.
-    joins_blanks: whether a blank and the word after it are one token, as in byte-level BPE.
+    joins_blanks: whether a blank and the word after it are one token, as in byte-level BPE. separator: what stands between any
+    two tokens, where something does.
 
     A codec of your own gives `vocab`, `encode`, `decode` and `show`; `build` where it is made from texts; `config` and
     `from_config` where it must be saved with its model, and `save` for what does not fit into a configuration.
@@ -40,6 +41,7 @@ class Codec(ABC):
     grid: tuple[int, ...] = ()
     channels: int = 1  # tokens that make one pixel
     joins_blanks: bool = False
+    separator: str = ""
 
     @abstractmethod
     def encode(self, text: str, strict: bool = False) -> Tokens:
@@ -90,6 +92,10 @@ class Codec(ABC):
     def save(self, folder: Path) -> None:
         """Write whatever does not fit into the configuration."""
         return
+
+    def count(self, text: str) -> int:
+        """How many of `unit`, which bits are counted per, a text has."""
+        return len(text)
 
     def gives_back(self, text: str) -> bool:
         """Whether encoding and decoding changes nothing in this text; where it does, bits are about the text as it is read."""

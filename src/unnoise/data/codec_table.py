@@ -7,12 +7,14 @@ from typing import Any
 
 from unnoise.data.bpe import Bpe, Gpt2
 from unnoise.data.codec import Bytes, Characters, Codec, Text8, check_texts
+from unnoise.data.numbers import Numbers
 from unnoise.data.pixels import Pixels
 from unnoise.data.tokenizer import PretrainedTokenizer
 from unnoise.files import read_bytes
 from unnoise.registry import find, register_builtin, registered
 
 register_builtin("codec", {"text8": Text8, "bytes": Bytes, "chars": Characters, "bpe": Bpe, "gpt2": Gpt2})
+register_builtin("codec", {"numbers": Numbers})
 register_builtin("codec", {"pixels": Pixels, "tokenizer": PretrainedTokenizer})  # which come with images, or with a model
 AUTO = "auto"
 DESCRIBED_IN = ("config.json", "index.json")  # of a model, of token shards
@@ -21,7 +23,13 @@ LARGEST = 2**28  # bytes of these
 
 def codec_names() -> list[str]:
     """What `codec` and `--codec` take."""
-    words = {"bpe": ["bpe", "bpe-N (N tokens)"], "gpt2": ["gpt2:FOLDER"], "pixels": [], "tokenizer": []}
+    words = {
+        "bpe": ["bpe", "bpe-N (N tokens)"],
+        "gpt2": ["gpt2:FOLDER"],
+        "numbers": ["numbers-N"],
+        "pixels": [],
+        "tokenizer": [],
+    }
     return [shown for name in registered("codec") for shown in words.get(name, [name])] + [
         AUTO,
         "FOLDER (of a model or shards)",

@@ -86,13 +86,13 @@ class Corpus(Source):
             return Rows(*token_rows(codec, self._lines(split), length, True, f"the {split} split of {self.name}")[0])
         if cut == "windows":
             texts = self._documents(split)
-            characters = sum(map(len, texts)) + (len(texts) if codec.end is not None else 0)  # the end counts as one
+            characters = sum(map(codec.count, texts)) + (len(texts) if codec.end is not None else 0)  # the end counts as one
             tokens = self.tokens(codec, split)
             return Stream(tokens, length, characters / len(tokens))
         found = list(itertools.chain.from_iterable(map(sentences, self._documents(split))))
         if len(found) == 1:
             tokens = torch.from_numpy(codec.encode(found[0]))
-            return Rows.of(Stream(tokens, length).windows(), characters=len(found[0]) / len(tokens))
+            return Rows.of(Stream(tokens, length).windows(), characters=codec.count(found[0]) / len(tokens))
         return Rows(*token_rows(codec, found, length, False, f"the {split} split of {self.name}")[0])
 
     def tokens(self, codec: Codec, split: str) -> Tensor:

@@ -103,17 +103,17 @@ def token_rows(
         raise ValueError(f"no text of {name} has 1 to {length} tokens: raise the length, or cut the texts")
     lengths = np.array([len(rows[i]) for i in kept])
     joined = torch.from_numpy(np.concatenate([rows[i] for i in kept]))
-    characters = sum(len(texts[i]) + ends for i in kept)
+    characters = sum(codec.count(texts[i]) + ends for i in kept)
     return (joined, lengths, characters / len(joined)), kept
 
 
 def _stream(codec: Codec, texts: list[str], length: int) -> Stream:
     if codec.end is None:
         joined = SEPARATOR.join(texts)
-        tokens, characters = codec.encode(joined), len(joined)
+        tokens, characters = codec.encode(joined), codec.count(joined)
     else:
         tokens = np.concatenate([np.append(codec.encode(text), codec.end) for text in texts])
-        characters = sum(map(len, texts)) + len(texts)  # the end counts as one
+        characters = sum(map(codec.count, texts)) + len(texts)  # the end counts as one
     if not len(tokens):
         raise ValueError("the texts are empty: there is nothing to read")
     characters_per_token = characters / len(tokens)

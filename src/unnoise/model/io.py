@@ -1,11 +1,13 @@
 """Saving a model as a folder, and loading it again."""
 
 import json
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unnoise.checkpoint.card import CARD, read_card
 from unnoise.checkpoint.ours import (
@@ -20,13 +22,15 @@ from unnoise.checkpoint.ours import (
     read_weights,
 )
 from unnoise.checkpoint.precision import check_precision, narrowed
-from unnoise.checkpoint.published.decoder import Decoder
 from unnoise.checkpoint.published.formats import published_model
+from unnoise.checkpoint.published.hub import hub_folder, is_hub_id
+from unnoise.checkpoint.published.reader import Choices, Published
 from unnoise.checkpoint.tensors import packed
 from unnoise.data import codec_from, codec_kind
 from unnoise.files import write_atomically
 from unnoise.method_table import method as method_named
 from unnoise.model.options import checked_sampling
+from unnoise.model.parts import needed_fields
 from unnoise.network.base import config_of_network
 from unnoise.network.table import network_name, rebuild_network
 from unnoise.spelling import FILE as WORDS, Words
@@ -75,16 +79,24 @@ def save(model: "Model", folder: Path, weights: dict[str, Tensor] | None = None,
     write_atomically(folder / CONFIG, described.encode())
 
 
-def load(path: str | Path) -> "Model":
+def load(path: str | Path, mask_token: int | None = None, method: str | None = None) -> "Model":
     """A saved model from its folder, or a bundled one by its name ("wiki").
 
-    Also a causal language model of the Llama type that was trained elsewhere, as a model of the method `ar`: a 🤗 folder
-    (Llama, Mistral, Qwen2, Qwen3), a .gguf file, a .bin of llama2.c with its tokenizer.bin, or "smollm2".
+    Also models that were trained elsewhere, by their path or their id on the Hugging Face hub ("owner/name", the extra `hub`).
+    Diffusion models in their published layouts: MDLM, SEDD, BD3-LM, Duo, UDLM, GIDD, Flex-MDM (also as Lightning's
+    checkpoints), LLaDA, Dream, A2D, SDAR, Fast-dLLM v2, MD4. Causal language models of the Llama type, as models of the method
+    `ar`: a 🤗 folder (Llama, Mistral, Qwen2, Qwen3), a .gguf file, a .bin of llama2.c with its tokenizer.bin, or "smollm2".
+
+    mask_token, method: for a published diffusion model, where its files do not say which token is the mask, or what it is
+    (such as "bd3lm:block=4").
     """
-    folder = folder_of(path)
-    decoder = published_model(path if folder == Path(path) else folder)
-    if decoder is not None:
-        return from_decoder(decoder, Path(path).name)
+    name, folder = _name(path), located(path)
+    published = published_model(folder, Choices(name, mask_token, method))
+    if published is not None:
+        return from_published(published, name)
+    folder = Path(folder)
+    if mask_token is not None or method is not None:
+        raise ValueError("mask_token and method are for published diffusion models: a model of ours knows its own")
     config = read_config(folder)
     model = without_weights(folder, config)
     if not (folder / WEIGHTS).exists():
@@ -101,16 +113,40 @@ def load(path: str | Path) -> "Model":
     return model
 
 
-def from_decoder(decoder: Decoder, origin: str) -> "Model":
-    """A causal language model from elsewhere as one of the method `ar`: its begin token is the start symbol K."""
+def located(path: str | Path) -> str | Path:
+    """Where a model is: the folder of a bundled one, of one from the hub, or the path itself."""
+    folder = folder_of(path)
+    if folder != Path(path):
+        return folder
+    return hub_folder(str(path)) if is_hub_id(path) else path
+
+
+def _name(path: str | Path) -> str:
+    """What a model is called by its path."""
+    return Path(path).name or Path(path).resolve().name
+
+
+def from_published(published: Published, origin: str) -> "Model":
+    """A model from elsewhere as one of ours: its tensors are taken as they are, memory-mapped where they lie so on the disk."""
     from unnoise.model.model import Model
 
-    network = rebuild_network("llama", decoder.config)
-    model = Model(method_named("ar"), decoder.codec, network, decoder.config["length"])
-    put_weights(model, {f"network.{name}": tensor for name, tensor in decoder.with_row(decoder.start_row).items()})
-    model.notes = {"origin": origin}
+    entry, network = method_named(published.method), network_without_weights(published)
+    weights = dict(published.weights())
+    check_weights(network.state_dict(), weights)
+    network.load_state_dict(weights, assign=True)
+    model = Model(entry, published.codec, network, published.length, published.labels)
+    model.notes = {"origin": origin, "family": published.family, **published.notes}
+    if published.guess:
+        warnings.warn(f"{origin}: {published.guess}", stacklevel=3)
     network.eval()
     return model
+
+
+def network_without_weights(published: Published) -> nn.Module:
+    """The network of a published model on the meta device, where nothing is allocated and nothing drawn."""
+    needed = needed_fields(method_named(published.method), published.codec.vocab, published.length)
+    with torch.device("meta"):
+        return rebuild_network(published.network, published.config | {"length": needed["length"]})
 
 
 def without_weights(folder: Path, config: dict[str, Any]) -> "Model":
@@ -134,11 +170,16 @@ def without_weights(folder: Path, config: dict[str, Any]) -> "Model":
 def put_weights(model: "Model", weights: dict[str, Tensor]) -> None:
     """Put weights in, or ValueError naming the first that is missing, unknown or of the wrong shape."""
     mine = model.weights()
+    check_weights(mine, weights)
+    with torch.no_grad():
+        for name, value in mine.items():
+            value.copy_(weights[name])
+
+
+def check_weights(mine: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
+    """ValueError naming the first weight that is missing, unknown or of the wrong shape."""
     for name in sorted(mine.keys() | weights.keys()):
         if name not in weights or name not in mine:
             raise ValueError(f"the weight {name} is {'missing' if name not in weights else 'unknown to this model'}")
         if weights[name].shape != mine[name].shape:
             raise ValueError(f"the weight {name} has shape {list(weights[name].shape)}, not {list(mine[name].shape)}")
-    with torch.no_grad():
-        for name, value in mine.items():
-            value.copy_(weights[name])

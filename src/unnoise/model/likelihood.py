@@ -86,7 +86,7 @@ def _bounds(model: "Model", groups: Sequence[Tensor], seeds: tuple[int, ...] | N
 
     Some rows at a time, shared out over the processes; a row's noise does not depend on which are computed with it.
     """
-    at_once = rows_at_once(groups[0].shape[1], ROWS, model.device)
+    at_once = rows_at_once(groups[0].shape[1], ROWS, model.device, model.process.vocab)
     parts = [
         (i, part) for i, group in enumerate(groups) for part in torch.arange(len(group), device=group.device).split(at_once)
     ]
@@ -120,7 +120,7 @@ def score(model: "Model", texts: Sequence[str], samples: int, seed: int, error: 
             pieces.setdefault(len(piece), []).append(piece)
     if not pieces:
         raise ValueError("there is no text to score")
-    characters = sum(map(len, read))
+    characters = sum(map(model.codec.count, read))
     bits = characters * math.log(2)
     windows = sum(map(len, pieces.values()))
     total, variance, draws = 0.0, 0.0, []

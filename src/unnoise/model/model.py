@@ -33,9 +33,9 @@ class Model(ModelParts):
         io.save(self, Path(path), dtype=dtype)
 
     @staticmethod
-    def load(path: str | Path) -> "Model":
-        """A saved model from its folder, or a bundled one by its name."""
-        return io.load(path)
+    def load(path: str | Path, mask_token: int | None = None, method: str | None = None) -> "Model":
+        """A saved model from its folder, or a bundled one by its name, or a published one; see `unnoise.load`."""
+        return io.load(path, mask_token, method)
 
     def config(self) -> dict[str, Any]:
         """What config.json holds."""

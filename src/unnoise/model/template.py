@@ -41,7 +41,7 @@ class Template(NamedTuple):
             if blanks:
                 spans.append(range(len(given), len(given) + len(blanks)))
             given += blanks
-        return Template(runs[::2], spans, given, codec.joins_blanks)
+        return Template(separated(runs[::2], codec.separator), spans, given, codec.joins_blanks)
 
     @staticmethod
     def between(prefix: str, blanks: list[int], suffix: str, codec: Codec) -> "Template":
@@ -49,7 +49,8 @@ class Template(NamedTuple):
         before = codec.encode_before(prefix).tolist() if prefix else []
         after = codec.encode(suffix).tolist() if suffix else []
         span = range(len(before), len(before) + len(blanks))
-        return Template([prefix, suffix], [span], [*before, *blanks, *after], codec.joins_blanks)
+        pieces = separated([prefix, suffix], codec.separator)
+        return Template(pieces, [span], [*before, *blanks, *after], codec.joins_blanks)
 
     def filled(self, places: Sequence[int]) -> list[list[int]]:
         """Which positions of a canvas each run of blanks has become; places: the entry of `given` that each belongs to."""
@@ -68,3 +69,14 @@ class Template(NamedTuple):
     def woven(self, texts: Sequence[str]) -> str:
         """The whole text, with these in the blanks and what was given as it was."""
         return "".join(itertools.chain(*itertools.zip_longest(self.pieces, self.between_pieces(texts), fillvalue="")))
+
+
+def separated(pieces: list[str], separator: str) -> list[str]:
+    """The same pieces with what divides tokens from each other, where some are to be written between two of them."""
+    if not separator:
+        return pieces
+    last = len(pieces) - 1
+    after = [
+        piece if i == last or piece.endswith(separator) else piece + separator * bool(piece) for i, piece in enumerate(pieces)
+    ]
+    return [piece if not i or piece.startswith(separator) else separator * bool(piece) + piece for i, piece in enumerate(after)]

@@ -47,13 +47,15 @@ class Network(Protocol):
 @dataclass
 class Cache:
     """What a network remembers of the tokens so far (KV cache): for each layer, by its number, keys and values [B, H, n, D],
-    and the last inputs of its convolution [B, taps, D].
+    and the last inputs of its convolution [B, taps, D]; and what has become of the last token, [B, W], where that predicts the
+    next one.
 
     store: whether a call adds what it reads; a call with a noised block reads the cache and leaves it as it is.
     """
 
     keys_values: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     recent: dict[int, Tensor] = field(default_factory=dict)
+    last: Tensor | None = None
     length: int = 0
     store: bool = True
 
@@ -61,6 +63,7 @@ class Cache:
         """Forget all texts but these: [n] long, or [B] bool."""
         self.keys_values = {layer: (k[rows], v[rows]) for layer, (k, v) in self.keys_values.items()}
         self.recent = {layer: inputs[rows] for layer, inputs in self.recent.items()}
+        self.last = None if self.last is None else self.last[rows]
 
     def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """All keys and values so far, these included: [B, H, n, D] each."""
@@ -98,6 +101,13 @@ def config_of_network(network: nn.Module) -> dict[str, Any]:
     """What builds this network again."""
     assert isinstance(network, Network)
     return dict(network.config)
+
+
+def raise_to_float32(network: nn.Module) -> None:
+    """Weights of half precision, which a published model may have, become float32: small changes would be lost in them."""
+    for weight in network.parameters():
+        if weight.dtype in (torch.float16, torch.bfloat16):
+            weight.data = weight.data.float()
 
 
 def device_of(network: nn.Module) -> torch.device:

@@ -1,10 +1,13 @@
-"""The decoder of Llama, Mistral, Qwen2 and Qwen3, for weights that were trained elsewhere, and to train from scratch.
+"""The decoder of Llama, Mistral, Qwen2 and Qwen3, for weights that were trained elsewhere, and to train from scratch; not
+causal, the network of LLaDA, Dream, SDAR, A2D and Fast-dLLM v2.
 
     x ← x + W_o·attention(RMSNorm(x)),   x ← x + W_down·(silu(W_gate·h) ⊙ W_up·h) with h = RMSNorm(x)
 
 Rotary positions on halves of a head (pairs i, i + D/2), grouped-query heads (several query heads share one head of keys and
 values), SwiGLU (arXiv:2002.05202), no time. Llama 2: arXiv:2307.09288; Qwen3, which normalises queries and keys:
-arXiv:2505.09388. Not `causal`, the same weights serve masked and block methods.
+arXiv:2505.09388. Not `causal`, the same weights serve masked and block methods (LLaDA: arXiv:2502.09992, Dream: 2508.15487).
+
+Matrices may be in half precision, as they lie memory-mapped on the disk; everything is computed in the precision of the norms.
 """
 
 import math
@@ -17,6 +20,9 @@ from torch.nn import functional as F
 
 from unnoise.network.base import Cache
 from unnoise.network.dropout import Dropout
+from unnoise.network.linear import Linear, linear
+from unnoise.network.shifted import ShiftedRows
+from unnoise.network.visibility import block_visibility
 
 LARGEST = {"depth": 1000, "width": 2**16, "heads": 2**12}
 STD = 0.02  # of fresh weights
@@ -40,6 +46,8 @@ class LlamaConfig:
     qk_norm: whether queries and keys are normalised, head by head (Qwen3).
     qkv_bias: whether queries, keys and values have biases (Qwen2).
     tied: whether the output head is the embedding of the first `outputs` tokens.
+    shift: whether row i − 1 predicts position i, as in a causal model, and row 0 also position 0 (Dream, Fast-dLLM v2).
+    mask_token: the token whose embedding the last state, inputs − 1, has: where the mask is one of the vocabulary's tokens.
     """
 
     inputs: int
@@ -58,6 +66,8 @@ class LlamaConfig:
     qk_norm: bool
     qkv_bias: bool
     tied: bool
+    shift: bool
+    mask_token: int | None
 
     def __post_init__(self) -> None:
         for name in ("inputs", "outputs", "length", "width", "depth", "heads", "kv_heads", "head_width", "hidden"):
@@ -78,13 +88,22 @@ class LlamaConfig:
             value = vars(self)[name]
             if not isinstance(value, int | float) or not 0 < value < math.inf:
                 raise ValueError(f"a network's {name} must be a number > 0, found {value!r}")
-        if self.tied and self.outputs > self.inputs:
-            raise ValueError(f"a tied head needs outputs ≤ inputs, found {self.outputs} and {self.inputs}")
+        token = self.mask_token
+        if token is not None and (isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < self.inputs - 1):
+            raise ValueError(f"a network's mask_token must be one of its tokens 0…{self.inputs - 2}, found {token!r}")
+        if self.tied and self.outputs > self.rows:
+            raise ValueError(f"a tied head needs outputs ≤ inputs, found {self.outputs} and {self.rows}")
+
+    @property
+    def rows(self) -> int:
+        """How many rows the embedding has."""
+        return self.inputs - (self.mask_token is not None)
 
     def frequencies(self) -> Tensor:
         """By what each pair of features turns from one position to the next: base^{−2i/D} / factor_i, [D/2]."""
-        waves = 1 / self.rotary_base ** (torch.arange(0, self.head_width, 2).float() / self.head_width)
-        return waves / torch.tensor(self.rotary_factors) if self.rotary_factors else waves
+        pairs = torch.arange(0, self.head_width, 2, device="cpu").float()
+        waves = 1 / self.rotary_base ** (pairs / self.head_width)
+        return waves / torch.tensor(self.rotary_factors, device="cpu") if self.rotary_factors else waves
 
 
 class Attention(nn.Module):
@@ -94,14 +113,16 @@ class Attention(nn.Module):
         super().__init__()
         self.heads, self.kv_heads, self.head_width = shape.heads, shape.kv_heads, shape.head_width
         self.causal, self.layer = shape.causal, layer
-        self.qkv = nn.Linear(shape.width, (shape.heads + 2 * shape.kv_heads) * shape.head_width, bias=shape.qkv_bias)
-        self.out = nn.Linear(shape.heads * shape.head_width, shape.width, bias=False)
+        self.q = Linear(shape.width, shape.heads * shape.head_width, bias=shape.qkv_bias)
+        self.k = Linear(shape.width, shape.kv_heads * shape.head_width, bias=shape.qkv_bias)
+        self.v = Linear(shape.width, shape.kv_heads * shape.head_width, bias=shape.qkv_bias)
+        self.out = Linear(shape.heads * shape.head_width, shape.width, bias=False)
         self.q_norm = nn.RMSNorm(shape.head_width, shape.norm_eps) if shape.qk_norm else None
         self.k_norm = nn.RMSNorm(shape.head_width, shape.norm_eps) if shape.qk_norm else None
 
     def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], cache: Cache | None, mask: Tensor | None) -> Tensor:
-        heads = self.qkv(x).unflatten(-1, (-1, self.head_width)).transpose(1, 2)  # [B, H, L, D]
-        q, k, v = heads.split([self.heads, self.kv_heads, self.kv_heads], 1)
+        # q, k, v: [B, H, L, D]
+        q, k, v = (part(x).unflatten(-1, (-1, self.head_width)).transpose(1, 2) for part in (self.q, self.k, self.v))
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         q, k = rotate(q, rotation), rotate(k, rotation)
@@ -125,8 +146,9 @@ class Block(nn.Module):
         self.attention_norm = nn.RMSNorm(shape.width, shape.norm_eps)
         self.attention = Attention(shape, layer)
         self.norm = nn.RMSNorm(shape.width, shape.norm_eps)
-        self.gate_up = nn.Linear(shape.width, 2 * shape.hidden, bias=False)
-        self.down = nn.Linear(shape.hidden, shape.width, bias=False)
+        self.gate = Linear(shape.width, shape.hidden, bias=False)
+        self.up = Linear(shape.width, shape.hidden, bias=False)
+        self.down = Linear(shape.hidden, shape.width, bias=False)
 
     def forward(
         self,
@@ -141,8 +163,8 @@ class Block(nn.Module):
         attended = self.attention(self.attention_norm(x), rotation, cache, mask)
         x = x + (attended if dropout is None else dropout(attended, 2 * self.layer))
         x = x if where is None else x[where]
-        gate, up = self.gate_up(self.norm(x)).chunk(2, -1)
-        processed = self.down(F.silu(gate) * up)
+        h = self.norm(x)
+        processed = self.down(F.silu(self.gate(h)) * self.up(h))
         return x + (processed if dropout is None else dropout(processed, 2 * self.layer + 1, where))
 
 
@@ -172,6 +194,8 @@ class Llama(nn.Module):
         qk_norm: bool = False,
         qkv_bias: bool = False,
         tied: bool = False,
+        shift: bool = False,
+        mask_token: int | None = None,
     ):
         super().__init__()
         if head_width is None and width % heads:
@@ -181,18 +205,20 @@ class Llama(nn.Module):
         hidden = -(-width // 3) * 8 if hidden is None else hidden
         shape = self.shape = LlamaConfig(
             *(inputs, outputs, length, width, depth, heads, kv_heads, head_width, hidden, causal),
-            *(rotary_base, tuple(rotary_factors), norm_eps, qk_norm, qkv_bias, tied),
+            *(rotary_base, tuple(rotary_factors), norm_eps, qk_norm, qkv_bias, tied, shift, mask_token),
         )
         self.config = asdict(shape)
-        self.embed = nn.Embedding(inputs, width)
+        self.embed = nn.Embedding(shape.rows, width, _weight=torch.empty(shape.rows, width))
         self.blocks = nn.ModuleList(Block(shape, layer) for layer in range(depth))
         self.norm = nn.RMSNorm(width, norm_eps)
-        self.head = None if tied else nn.Linear(width, outputs, bias=False)
+        self.head = None if tied else Linear(width, outputs, bias=False)
         self.register_buffer("frequencies", shape.frequencies(), persistent=False)
         self._begin()
 
     def _begin(self) -> None:
         """Fresh weights: what is added to x starts at zero, and so does an output head of its own."""
+        if self.embed.weight.is_meta:
+            return
         for name, weight in self.named_parameters():
             if name.endswith((".out.weight", ".down.weight", "head.weight", ".bias")):
                 nn.init.zeros_(weight)
@@ -205,25 +231,52 @@ class Llama(nn.Module):
         t: Tensor | None = None,
         where: Tensor | None = None,
         cache: Cache | None = None,
+        present: Tensor | None = None,
         attention_mask: Tensor | None = None,
         positions: Tensor | None = None,
+        block: int | None = None,
         dropout: Dropout | None = None,
     ) -> Tensor:
-        """The output. attention_mask: [L, L], or [L, n + L] after n cached tokens; it alone then says who sees whom. For the
-        rest see network/base.py."""
-        start = cache.length if cache is not None else 0
+        """The output. attention_mask: [L, L], or [L, n + L] after n cached tokens; it alone then says who sees whom. present:
+        [B, L], false at padding, which nobody sees. block: x is x_t ⊕ x_0 in blocks of this size. For the rest see
+        `network/base.py`."""
+        if block is not None:
+            attention_mask, positions = block_visibility(x.shape[1] // 2, block, x.device)
+        start = 0 if cache is None else cache.length
         length = self._check_length(start + x.shape[1] if positions is None else int(positions.max()) + 1)
         places = torch.arange(start, length, device=x.device) if positions is None else positions
         angle = places[:, None] * self.frequencies  # [L, D/2]
         rotation = angle.cos(), angle.sin()
-        h = x @ self.embed.weight if x.is_floating_point() else self.embed(x)
+        mask = attention_mask if present is None else self._seen(present, attention_mask)
+        rows = ShiftedRows.of(x, where, block, cache) if self.shape.shift else None
+        at = where if rows is None else rows.needed
+        h = self._embedded(x)
         *blocks, last = self.blocks
-        for block in blocks:
-            h = block(h, rotation, cache, attention_mask, None, dropout)
-        h = self.norm(last(h, rotation, cache, attention_mask, where, dropout))
+        for one in blocks:
+            h = one(h, rotation, cache, mask, None, dropout)
+        h = self.norm(last(h, rotation, cache, mask, at, dropout))
+        h = h if rows is None else rows.taken(h, cache)
         if cache is not None and cache.store:
             cache.length = length
-        return F.linear(h, self.embed.weight[: self.shape.outputs]) if self.head is None else self.head(h)
+        return linear(h, self.embed.weight[: self.shape.outputs]) if self.head is None else self.head(h)
+
+    def _embedded(self, x: Tensor) -> Tensor:
+        """[B, L] long, or [B, L, inputs] soft tokens → [B, L, W]."""
+        mask, dtype = self.shape.mask_token, self.norm.weight.dtype
+        if not x.is_floating_point():
+            x = x if mask is None else x.masked_fill(x == self.shape.inputs - 1, mask)
+            return F.embedding(x, self.embed.weight).to(dtype)
+        if mask is not None:
+            place = torch.tensor([mask], device=x.device)
+            x = x[..., :-1].index_add(-1, place, x[..., -1:])
+        return x @ self.embed.weight.to(dtype)
+
+    def _seen(self, present: Tensor, mask: Tensor | None) -> Tensor:
+        """Who sees whom where some entries are padding: present [B, L], mask [L, L] → [B, 1, L or 1, L] bool."""
+        length = present.shape[1]
+        if mask is None and self.shape.causal:
+            mask = torch.ones(length, length, dtype=torch.bool, device=present.device).tril()
+        return present[:, None, None] if mask is None else present[:, None, None] & mask
 
     def _check_length(self, length: int) -> int:
         if length > self.shape.length:

@@ -145,4 +145,16 @@ class ScoreParameterization(Parameterization):
         at = position_times(t, x_t).double()
         if where is not None:
             x_t, at = x_t[where], at[where]
-        return ScorePrediction(self.process.scaled_score(raw, x_t, at))
+        return ScorePrediction(self.log_ratios(raw, x_t, at))
+
+    def log_ratios(self, raw: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """log s from the network's output: [*P, K] → [*P, S]."""
+        return self.process.scaled_score(raw, x_t, t)
+
+
+class PlainScoreParameterization(ScoreParameterization):
+    """log s = the K outputs themselves (SEDD without scale_by_sigma); the ratio of the mask, which no bound and no sampler
+    needs, is 1."""
+
+    def log_ratios(self, raw: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        return torch.nn.functional.pad(raw, (0, self.process.states - self.process.vocab))

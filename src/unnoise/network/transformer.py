@@ -194,19 +194,25 @@ class Attention(nn.Module):
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), qkv[:, :, 2].transpose(1, 2)  # [B, H, L, D]
         if cache is not None:
             k, v = cache.extend(self.layer, k, v)
-        if self.causal and 1 < length < k.shape[2]:  # several tokens after a cached past: each sees that, and what is before it
-            sees = torch.ones(length, k.shape[2], dtype=torch.bool, device=x.device).tril(k.shape[2] - length)
-            y = attend(q, k, v, attn_mask=sees)
-        elif visibility is not None and visibility.block is not None and visibility.attention_mask is not None:
-            half, sees = length // 2, visibility.attention_mask  # clean entries see no noised ones: a quarter is left out
-            noised = attend(q[:, :, :half], k, v, attn_mask=sees[..., :half, :])
-            clean = (part[:, :, half:] for part in (q, k, v))
-            y = torch.cat([noised, attend(*clean, attn_mask=sees[..., half:, half:])], 2)
-        elif visibility is not None:
-            y = attend(q, k, v, attn_mask=visibility.attention_mask)
-        else:
-            y = attend(q, k, v, is_causal=self.causal and length > 1)
+        y = attend_visible(q, k, v, self.causal, visibility)
         return self.out(y.transpose(1, 2).reshape(batch, length, width))
+
+
+def attend_visible(q: Tensor, k: Tensor, v: Tensor, causal: bool, visibility: Visibility | None) -> Tensor:
+    """Attention of each position to what it may see: q [B, H, L, D], k and v [B, H, n + L, D] after n cached tokens."""
+    length, seen = q.shape[2], k.shape[2]
+    if causal and 1 < length < seen:  # several tokens after a cached past: each sees that, and what is before it
+        sees = torch.ones(length, seen, dtype=torch.bool, device=q.device).tril(seen - length)
+        return attend(q, k, v, attn_mask=sees)
+    if visibility is None:
+        return attend(q, k, v, is_causal=causal and length > 1)
+    sees = visibility.attention_mask
+    if visibility.block is None or sees is None:
+        return attend(q, k, v, attn_mask=sees)
+    half = length // 2  # clean entries see no noised ones: a quarter is left out
+    noised = attend(q[:, :, :half], k, v, attn_mask=sees[..., :half, :])
+    clean = (part[:, :, half:] for part in (q, k, v))
+    return torch.cat([noised, attend(*clean, attn_mask=sees[..., half:, half:])], 2)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:

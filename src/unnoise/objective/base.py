@@ -5,6 +5,7 @@ network is called once, and only at the positions where the term is not zero.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,8 @@ from unnoise.prediction import TokenPrediction
 from unnoise.process.base import Process
 from unnoise.process.state import LATEST
 from unnoise.rng import Generator
+
+NUMBERS = 2**23  # of a prediction that a bound works on at once
 
 
 class Objective(nn.Module, ABC):
@@ -91,7 +94,8 @@ class Denoising(Objective):
         """Σ_positions term at one noised text: x, x_t [B, L], t [B] → [B]."""
         where = self.positions(x_t)
         prediction = predict(denoiser, self.process, x_t, t, where)
-        return sum_rows(self.term(prediction, x[where], x_t[where], t[:, None].expand(x.shape)[where].double()), where)
+        times = t[:, None].expand(x.shape)[where].double()
+        return sum_rows(by_positions(self.term, prediction, x[where], x_t[where], times), where)
 
     def positions(self, x_t: Tensor) -> Tensor:
         """Where the term is not zero, and the network is needed: [B, L] bool."""
@@ -100,6 +104,23 @@ class Denoising(Objective):
     @abstractmethod
     def term(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         """Nats of each position: [*P]."""
+
+
+def by_positions(
+    term: Callable[[TokenPrediction, Tensor, Tensor, Tensor], Tensor],
+    prediction: TokenPrediction,
+    x: Tensor,
+    x_t: Tensor,
+    t: Tensor,
+) -> Tensor:
+    """term(prediction, x, x_t, t) of n positions, [n]; where no gradient is needed, some positions after the others, to the
+    same result: a vocabulary of 50,000 makes every intermediate tensor of a window as large as a small network."""
+    values = prediction.values
+    at_once = max(1, NUMBERS // values.shape[-1])
+    if torch.is_grad_enabled() or len(values) <= at_once:
+        return term(prediction, x, x_t, t)
+    parts = zip(*(one.split(at_once) for one in (values, x, x_t, t)), strict=True)
+    return torch.cat([term(prediction.replace(part), *rest) for part, *rest in parts])
 
 
 def sum_rows(values: Tensor, where: Tensor) -> Tensor:

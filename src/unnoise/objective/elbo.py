@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from unnoise.denoiser import Denoiser, predict
-from unnoise.objective.base import Denoising, sum_rows
+from unnoise.objective.base import Denoising, by_positions, sum_rows
 from unnoise.objective.times import TimeSampler
 from unnoise.prediction import MeanPrediction, TokenPrediction
 from unnoise.process.base import Process, gather
@@ -92,8 +92,8 @@ class Elbo(Denoising):
         """Σ_i −log p(x_0^i | x_t): [B]."""
         where = self.process.active(x_t)
         prediction = predict(denoiser, self.process, x_t, t, where)
-        nats = self.process.surprise(prediction, x[where], x_t[where], t[:, None].expand(x.shape)[where].double())
-        return sum_rows(nats, where)
+        times = t[:, None].expand(x.shape)[where].double()
+        return sum_rows(by_positions(self.process.surprise, prediction, x[where], x_t[where], times), where)
 
 
 class Hybrid(Elbo):

@@ -1,46 +1,82 @@
 """Confidence order: reveal first what the network is surest of."""
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from unnoise.denoiser import SamplingDenoiser
+from unnoise.process.base import Process
 from unnoise.rng import Generator
 from unnoise.sampler.base import Frame, SteppedSampler
 from unnoise.sampler.masked import Certainty, SurestFirst, certainty, reveal, surest
 
+EARLIEST = 1e-3  # the last time of Dream's grid
+
 
 @dataclass(frozen=True)
 class Confidence(SurestFirst, SteppedSampler):
-    """Masked processes: at each step as many reveals as the schedule expects, at the positions of which the network is surest.
+    """Masked processes: at each step some reveals, at the positions of which the network is surest (by its own distribution,
+    whatever the temperature).
 
     by: "max", the probability of the favourite (MaskGIT, arXiv:2202.04200); "margin", its lead over the second
         (arXiv:2502.06768); "entropy", the least first.
+
+    spread: how many a step: "schedule", what the noise schedule expects; "even", equally many, one more in the first steps
+        where it does not come out even (LLaDA, arXiv:2502.09992); "floor", ⌊masks·(1 − s/t)⌋ from t = 1 to 10⁻³ and the rest in
+        the last step (Dream, arXiv:2508.15487).
+
+    block: write so many of the blanks at a time, from left to right, what comes later being masked (semi-autoregressive,
+        LLaDA); 0 for all at once. The steps are shared out over the blocks.
 
     Does not keep the model's distribution: easy tokens come first, so texts are less varied.
     """
 
     by: Certainty = "max"
+    spread: Literal["schedule", "even", "floor"] = "schedule"
+    block: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.by not in ("max", "margin", "entropy"):
             raise ValueError(f'by must be "max", "margin" or "entropy", found {self.by!r}')
+        if self.spread not in ("schedule", "even", "floor"):
+            raise ValueError(f'spread must be "schedule", "even" or "floor", found {self.spread!r}')
+        if isinstance(self.block, bool) or not isinstance(self.block, int) or self.block < 0:
+            raise ValueError(f"block must be a whole number ≥ 0, found {self.block!r}")
 
     def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:
         process = denoiser.process
         confidence = torch.zeros(x.shape, device=x.device)
-        total = (process.active(x) & free).sum(1)
-        times = torch.linspace(1, 0, self.steps + 1, dtype=torch.float64, device=x.device)
-        for t, s in itertools.pairwise(times):
-            masks = process.active(x) & free
-            keep = (total * process.schedule.noise(s)).floor() if s > 0 else torch.zeros_like(total)
-            count = masks.sum(1) - keep
+        blanks = process.active(x) & free
+        most = max(1, int(blanks.sum(1).max()))
+        size = self.block or most
+        number = -(-most // size)
+        steps = max(1, self.steps // number)
+        times = torch.linspace(1, 0, number * steps + 1, dtype=torch.float64, device=x.device)
+        belongs = torch.where(blanks, (blanks.cumsum(1) - 1) // size, -1)  # to which block
+        for step in range(number * steps):
+            k, i = divmod(step, steps)
+            masks = process.active(x) & (belongs == k)
+            count = self.count(process, (belongs == k).sum(1), masks.sum(1), i, steps)
+            t, s = times[step], times[step + 1]
             if (count > 0).any():
-                log_p = denoiser.clean(x, t.expand(len(x)), masks)
-                moving = surest(certainty(log_p, self.by), masks, count)
+                at = t.expand(len(x))
+                log_p = denoiser.clean(x, at, masks)
+                moving = surest(certainty(denoiser.own(x, at, masks), self.by), masks, count)
                 x, confidence = reveal(denoiser, x, log_p, masks, moving, confidence, generator)
             yield Frame(float(s), x, confidence)
+
+    def count(self, process: Process, total: Tensor, left: Tensor, i: int, steps: int) -> Tensor:
+        """How many to reveal in step i of so many: total, left [B], the blanks of a block at first and now → [B]."""
+        if i == steps - 1:
+            return left
+        if self.spread == "even":
+            return total // steps + (i < total % steps)
+        if self.spread == "floor":
+            t = torch.linspace(1, EARLIEST, steps + 1, device=left.device)
+            return (left * (1 - t[i + 1] / t[i])).floor().long()
+        later = torch.linspace(1, 0, steps + 1, dtype=torch.float64, device=left.device)[i + 1]
+        return left - (total * process.schedule.noise(later)).floor()

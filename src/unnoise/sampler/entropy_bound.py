@@ -41,7 +41,7 @@ class EntropyBounded(SurestFirst, SteppedSampler):
                 break
             t = process.schedule.inverse(1 - left.double() / total)
             log_p = denoiser.clean(x, t, masks)
-            uncertain = entropy(log_p.double())
+            uncertain = entropy(denoiser.own(x, t, masks).double())
             moving = surest(-uncertain, masks, self.count(uncertain, masks, calls_left))
             x, confidence = reveal(denoiser, x, log_p, masks, moving, confidence, generator)
             after = (process.active(x) & free).sum(1)

@@ -25,6 +25,7 @@ from unnoise.files import locked
 from unnoise.model.io import save as save_model
 from unnoise.model.likelihood import bits_per_char
 from unnoise.model.model import Model
+from unnoise.network.base import raise_to_float32
 from unnoise.objective import Objective
 from unnoise.process.state import PAD
 from unnoise.rng import RowGenerator, seed_of
@@ -68,6 +69,7 @@ class TrainingRun:
         labels: Tensor | None = None,
     ):
         self.model, self.options, self.out, self.device = model, options, out, model.device
+        raise_to_float32(model.network)
         check_shares(options)
         self.source = source
         self.train_texts, self.valid_texts = texts_of(source, model, labels)

@@ -1,4 +1,4 @@
-"""A causal decoder of the Llama type that was trained elsewhere: its tensors by their own names → our network's weights."""
+"""A decoder of the Llama type that was trained elsewhere: its tensors by their own names → our network's weights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,15 +25,11 @@ class Decoder:
     codec: Codec
     start: int
 
-    def with_row(self, row: Tensor) -> dict[str, Tensor]:
-        """The weights with one row more in the embedding, for the token K that this model does not have: row [W]."""
+    def started(self) -> dict[str, Tensor]:
+        """The weights with one row more in the embedding, for the token K that this model does not have: as that of the start
+        token it makes p(x^i | x^{<i}) that of this model after BOS."""
         embedding = self.weights["embed.weight"]
-        return self.weights | {"embed.weight": torch.cat([embedding, row[None]])}
-
-    @property
-    def start_row(self) -> Tensor:
-        """The embedding of the start token: as token K it makes p(x^i | x^{<i}) that of this model after BOS."""
-        return self.weights["embed.weight"][self.start]
+        return self.weights | {"embed.weight": torch.cat([embedding, embedding[self.start : self.start + 1]])}
 
 
 @dataclass(frozen=True)
@@ -70,20 +66,29 @@ class Tensors:
         return name in self.found
 
     def take(self, name: str, *shape: int) -> Tensor:
-        """The tensor as float32, or ValueError if it is missing, misshapen or not finite."""
+        """The tensor, or ValueError if it is missing, misshapen or not finite; matrices stay as they are, in the file and in
+        half precision, vectors become float32."""
         if name not in self.found:
             raise ValueError(f"the tensor {name} is missing")
         tensor = self.found.pop(name)
         if tuple(tensor.shape) != shape:
             raise ValueError(f"the tensor {name} has shape {list(tensor.shape)}, not {list(shape)}")
-        if not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
+        if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16, torch.float64) or not _finite(tensor):
             raise ValueError(f"the tensor {name} holds numbers that are not finite, or whole numbers")
-        return tensor.float()
+        return tensor.float() if tensor.dim() == 1 or tensor.dtype == torch.float64 else tensor
 
-    def check_all_taken(self) -> None:
+    def check_all_taken(self, kind: str = "the Llama") -> None:
         """ValueError if something is left over: then it is another network."""
         if self.found:
-            raise ValueError(f"the tensor {min(self.found)} is unknown to a network of the Llama type")
+            raise ValueError(f"the tensor {min(self.found)} is unknown to a network of {kind} type")
+
+
+def _finite(tensor: Tensor) -> bool:
+    """Whether all numbers are finite, in one pass without a copy."""
+    if not tensor.numel():
+        return True
+    low, high = torch.aminmax(tensor)
+    return bool(torch.isfinite(low) & torch.isfinite(high))
 
 
 def our_weights(tensors: Tensors, names: Names, config: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -101,27 +106,28 @@ def our_weights(tensors: Tensors, names: Names, config: Mapping[str, Any]) -> di
 
 def _block(tensors: Tensors, names: Names, config: Mapping[str, Any], layer: int) -> dict[str, Tensor]:
     width, hidden, size = config["width"], config["hidden"], config["head_width"]
-    heads = {names.q: config["heads"], names.k: config["kv_heads"], names.v: config["kv_heads"]}
+    heads = {"q": config["heads"], "k": config["kv_heads"], "v": config["kv_heads"]}
+    called = {"q": names.q, "k": names.k, "v": names.v}
 
     def taken(name: str, *shape: int) -> Tensor:
         return tensors.take(name.format(layer), *shape)
 
-    def projections(kind: str, *shape: int) -> Tensor:
-        """Queries, keys and values, one below the other."""
-        found = {name: taken(name.replace(WEIGHT, kind), count * size, *shape) for name, count in heads.items()}
-        turned = (names.q, names.k) if names.interleaved else ()
-        return torch.cat([halved(rows, heads[name]) if name in turned else rows for name, rows in found.items()])
+    def projection(part: str, kind: str, *shape: int) -> Tensor:
+        """Queries, keys or values."""
+        rows = taken(called[part].replace(WEIGHT, kind), heads[part] * size, *shape)
+        return halved(rows, heads[part]) if names.interleaved and part != "v" else rows
 
     block = {
         "attention_norm.weight": taken(names.attention_norm, width),
-        "attention.qkv.weight": projections(WEIGHT, width),
+        **{f"attention.{part}.weight": projection(part, WEIGHT, width) for part in heads},
         "attention.out.weight": taken(names.out, width, config["heads"] * size),
         "norm.weight": taken(names.mlp_norm, width),
-        "gate_up.weight": torch.cat([taken(names.gate, hidden, width), taken(names.up, hidden, width)]),
+        "gate.weight": taken(names.gate, hidden, width),
+        "up.weight": taken(names.up, hidden, width),
         "down.weight": taken(names.down, width, hidden),
     }
     if config["qkv_bias"]:
-        block["attention.qkv.bias"] = projections(BIAS)
+        block |= {f"attention.{part}.bias": projection(part, BIAS) for part in heads}
     if config["qk_norm"]:
         block |= {"attention.q_norm.weight": taken(names.q_norm, size), "attention.k_norm.weight": taken(names.k_norm, size)}
     return block

@@ -71,3 +71,28 @@ class InsertionParameterization(Parameterization):
         missing = self.process.insertion.noise(t.double()).to(rate.dtype) * (there.sum(1) < self.length)
         shape = (*x_t.shape, self.process.vocab)
         return InsertionPrediction(log_probs.view(shape) if where is None else log_probs, missing[:, None] * rate)
+
+
+class EndedInsertionParameterization(InsertionParameterization):
+    """The same two outputs as the paper's own code reads them (arXiv:2509.01025): padding after the text and no start symbol;
+    g = L·softplus(·), L the greatest length, before each position and, at the first padding, after the last; μ is a softmax
+    over the K tokens, padding (K) and mask (K + 1), of which the last two are left out."""
+
+    @classmethod
+    def network_config(cls, process: StateSpace, length: int, time_free: bool) -> dict[str, Any]:
+        symbols = process.vocab + 2
+        return super().network_config(process, length, time_free) | {"inputs": symbols, "outputs": symbols}
+
+    def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> InsertionPrediction:
+        vocab = self.process.vocab
+        there = x_t != PAD
+        symbols = torch.where(x_t == self.process.mask, vocab + 1, torch.where(there, x_t, vocab))
+        read = torch.nn.functional.pad(symbols, (0, 1), value=vocab)
+        place = torch.arange(read.shape[1], device=read.device)
+        present = place <= there.sum(1, keepdim=True)  # the first padding too: its gap is the one after the last token
+        chosen = torch.nn.functional.pad(torch.ones_like(there) if where is None else where, (0, 1))
+        output, number = self.call(read, t, chosen, present=present, gaps=True)
+        log_probs = torch.log_softmax(output if output.dim() == 2 else output[chosen], -1)[..., :vocab]
+        shape = (*x_t.shape, vocab)
+        gaps = self.length * torch.nn.functional.softplus(number)
+        return InsertionPrediction(log_probs.view(shape) if where is None else log_probs, gaps)

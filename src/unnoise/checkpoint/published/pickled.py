@@ -1,0 +1,73 @@
+"""Tensors in torch's own files, without running anything that a file asks for.
+
+A pickle may name any function to be called. torch.load(weights_only=True) calls none but those that make tensors; what
+Lightning's checkpoints hold besides (omegaconf's configurations, tokenizers) becomes inert `StandIn`s, which keep what was
+written and have no behaviour. A file that names anything else is refused, and the name is said.
+"""
+
+import pickle
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+PLAIN = ("typing.Any", *(f"builtins.{name}" for name in ("bool", "bytes", "dict", "float", "int", "list", "str", "tuple")))
+PACKAGES = ("omegaconf.", "transformers.", "tokenizers.", "lightning.", "pytorch_lightning.")
+ZIPPED = b"PK"
+
+
+class StandIn:
+    """What stands for an object whose class is not imported; state: what the file says of it."""
+
+    state: Any = None
+
+    def __new__(cls, *arguments: Any, **keywords: Any) -> Self:
+        return super().__new__(cls)
+
+    def __init__(self, *arguments: Any, **keywords: Any):
+        return
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+def read_pickle(path: Path) -> Any:
+    """What a file of torch.save holds, its tensors memory-mapped, or ValueError; no code of the file is run."""
+    if not path.is_file():
+        raise ValueError(f"{path.name} is not an ordinary file")
+    with open(path, "rb") as file:
+        zipped = file.read(2) == ZIPPED
+    try:
+        named = torch.serialization.get_unsafe_globals_in_checkpoint(path) if zipped else []
+        for name in named:
+            if name not in PLAIN and not name.startswith(PACKAGES):
+                raise ValueError(f"{path.name} is a pickle that would run {name}: it is not opened")
+        with torch.serialization.safe_globals([(StandIn, name) for name in named]), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about old pickles
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+    except pickle.UnpicklingError as error:
+        raise ValueError(f"{path.name} is a pickle that holds more than tensors: it is not opened ({_first(error)})") from error
+    except ValueError:
+        raise
+    except (RuntimeError, OSError, EOFError, KeyError, IndexError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path.name} is no file of torch.save, or damaged ({_first(error)})") from error
+
+
+def _first(error: Exception) -> str:
+    """The beginning of what an error says."""
+    words = str(error).strip().splitlines()
+    return words[0][:160] if words else type(error).__name__
+
+
+def plain(value: Any) -> Any:
+    """A configuration as dicts and lists, where it was one of omegaconf."""
+    if isinstance(value, StandIn):
+        state = value.state if isinstance(value.state, dict) else {}
+        return plain(state.get("_content", state.get("_val")))
+    if isinstance(value, dict):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return value

@@ -1,0 +1,36 @@
+"""The tensors beside a config.json: model.safetensors, several of them with an index, or pytorch_model.bin; memory-mapped."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from unnoise.checkpoint.published.folder import INDEX, WEIGHTS, tensor_files
+from unnoise.checkpoint.published.pickled import read_pickle
+from unnoise.checkpoint.tensors import read_tensors
+
+PICKLE = "pytorch_model.bin"
+
+
+def folder_tensors(folder: Path) -> dict[str, Tensor]:
+    """All tensors of a folder by their names, or ValueError."""
+    if (folder / PICKLE).exists() and not any((folder / name).exists() for name in (WEIGHTS, INDEX)):
+        return state_dict(read_pickle(folder / PICKLE), PICKLE)
+    found: dict[str, Tensor] = {}
+    for path in tensor_files(folder):
+        try:
+            found |= read_tensors(path)[1]
+        except ValueError as error:
+            raise ValueError(f"{path.name}: {error}") from error
+    return found
+
+
+def state_dict(found: object, what: str) -> dict[str, Tensor]:
+    """A dict of tensors by name, or ValueError."""
+    if not isinstance(found, Mapping) or not found:
+        raise ValueError(f"{what} holds no tensors by name")
+    for name, tensor in found.items():
+        if not isinstance(name, str) or not isinstance(tensor, Tensor) or tensor.layout != torch.strided:
+            raise ValueError(f"{what} holds {str(name)[:60]!r}, which is no tensor")
+    return dict(found)

@@ -1,0 +1,41 @@
+"""`unnoise export`."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from unnoise.cli.base import Json, open_model
+
+
+@dataclass
+class ExportCommand:
+    """Write a model with the network ddit in a published layout, for the code of that paper.
+
+    Example: unnoise export runs/ddit --to mdlm --out runs/ddit-mdlm
+    """
+
+    source: Annotated[Positional[str], arg(metavar="MODEL", help="Folder of a trained model, or a published one.")]
+    to: Annotated[Literal["mdlm", "sedd", "bd3lm", "udlm", "duo", "gidd", "flexmdm"], arg(help="The layout.")]
+    out: Annotated[Path, arg(help="Folder to write.")]
+    as_json: Json = False
+
+    def run(self) -> int:
+        """Load, write, and say how large it is."""
+        from unnoise.checkpoint.export import export
+        from unnoise.checkpoint.ours import CONFIG
+        from unnoise.training.prepare import check_out
+
+        check_out(self.out)
+        if (self.out / CONFIG).exists():
+            raise ValueError(f"{self.out} holds a model already: choose another --out")
+        model = open_model(self.source, "cpu")
+        file = export(model, self.to, self.out)
+        size = file.stat().st_size
+        if self.as_json:
+            print(json.dumps({"out": str(self.out), "to": self.to, "file": file.name, "bytes": size}))
+        else:
+            print(f"wrote {self.out}: {model.num_parameters:,} parameters as {self.to}, {size / 1e6:.2f} MB in {file.name}")
+        return 0

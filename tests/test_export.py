@@ -1,0 +1,542 @@
+"""Models of ours with the network ddit in published layouts: written and read back to the bit, and what is damaged refused."""
+
+import json
+import pickle
+import sys
+import types
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import unnoise
+from unnoise.checkpoint.export import CHECKPOINT, TARGETS, export
+from unnoise.checkpoint.published.folder import INDEX, WEIGHTS
+from unnoise.checkpoint.published.tensor_files import PICKLE
+from unnoise.cli.main import main
+from unnoise.denoiser import predict
+from unnoise.families.insertion.denoiser import predict_insertion
+from unnoise.families.insertion.process import Insertion
+from unnoise.model.model import Model
+from unnoise.network.base import Cache
+from unnoise.network.ddit import Ddit
+from unnoise.process.base import Process
+
+KINDS = {  # layout, method, network, labels
+    "mdlm": ("mdlm", "mdlm", "ddit", 0),
+    "mdlm with time": ("mdlm", "mdlm:time=true", "ddit", 0),
+    "sedd": ("sedd", "sedd-absorb", "ddit", 0),
+    "sedd uniform": ("sedd", "sedd-uniform:scaled=false,schedule=geometric", "ddit:time_input=geometric", 0),
+    "bd3lm": ("bd3lm", "bd3lm:block=4", "ddit", 0),
+    "udlm": ("udlm", "udlm:eps=0.0", "ddit", 0),
+    "udlm with labels": ("udlm", "udlm:eps=0.0", "ddit", 3),
+    "duo": ("duo", "udlm", "ddit", 0),
+    "gidd": ("gidd", "gidd:p_uniform=0.1", "ddit:time_input=t", 0),
+    "flexmdm": ("flexmdm", "flexmdm:layout=end", "ddit:time_input=1-t", 0),
+}
+LENGTH = 12
+
+
+def built(method: str, network: str = "ddit", labels: int = 0, seed: int = 0) -> Model:
+    """A tiny model of random weights, none of them zero."""
+    codec = unnoise.codec("text8")
+    model = Model.build(method, codec, LENGTH, width=16, depth=2, heads=2, network=f"{network}", labels=labels, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in model.network.parameters():
+            weight.add_(0.2 * torch.randn(weight.shape, generator=generator))
+    model.network.eval()
+    return model
+
+
+@torch.no_grad()
+def outputs(model: Model) -> list[Tensor]:
+    """What a model predicts of some noised texts."""
+    x = torch.randint(27, (3, LENGTH), generator=torch.Generator().manual_seed(1))
+    t = torch.tensor([0.2, 0.5, 0.9])
+    process = model.process
+    if isinstance(process, Insertion):
+        found = predict_insertion(model.denoiser, process, process.corrupt(x, t, torch.Generator().manual_seed(2)).x, t)
+        return [found.log_probs, found.gaps]
+    assert isinstance(process, Process)
+    x_t = process.corrupt(x, t, torch.Generator().manual_seed(2))
+    denoisers = [model.denoiser.condition(label) for label in (None, 0, 2)] if model.labels else [model.denoiser]
+    return [predict(denoiser, process, x_t, t, process.active(x_t)).values for denoiser in denoisers]
+
+
+def same(found: list[Tensor], expected: list[Tensor]) -> bool:
+    """To the last digits, which depend on where in memory a matrix begins."""
+    return all(torch.allclose(a, b, atol=1e-5) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ours_written_and_read_back_is_the_same_to_the_bit(kind: str, tmp_path: Path) -> None:
+    layout, method, network, labels = KINDS[kind]
+    model = built(method, network, labels)
+    file = export(model, layout, tmp_path / "theirs")
+    again = unnoise.load(tmp_path / "theirs")
+    assert file.exists() and again.notes["family"] == layout
+    assert same(outputs(model), outputs(again))
+    ours, theirs = model.network.state_dict(), again.network.state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(value, theirs[name][: len(value)]) for name, value in ours.items())
+    assert again.method.name == method or layout == "sedd"  # which names all its options
+    assert again.codec.encode("abc d").tolist() == model.codec.encode("abc d").tolist()
+    export(again, layout, tmp_path / "twice")
+    for path in (tmp_path / "theirs").iterdir():
+        if path.suffix == ".safetensors":
+            first, second = load_file(path), load_file(tmp_path / "twice" / path.name)
+            assert first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_ddit_that_was_trained_is_an_mdlm_for_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "the cat sat on the mat and the dog sat on the log " * 40
+    (tmp_path / "text.txt").write_text(text)
+    command = (
+        f"train mdlm --network ddit --data {tmp_path / 'text.txt'} --out {tmp_path / 'run'} --steps 10 --size nano --length 16"
+    )
+    assert main(command.split()) == 0
+    assert main(f"export {tmp_path / 'run'} --to mdlm --out {tmp_path / 'out'}".split()) == 0
+    assert "as mdlm" in capsys.readouterr().out
+    ours, theirs = unnoise.load(tmp_path / "run"), unnoise.load(tmp_path / "out")
+    assert theirs.notes["family"] == "mdlm"
+    found, expected = (model.score("the cat sat", samples=4).nats for model in (theirs, ours))
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert main(f"export {tmp_path / 'run'} --to duo --out {tmp_path / 'other'}".split()) == 2
+    assert "the layout duo is for the method udlm" in capsys.readouterr().err
+    assert not (tmp_path / "other" / WEIGHTS).exists()
+
+
+def test_what_does_not_fit_a_layout_is_said(tmp_path: Path) -> None:
+    for method, network, layout, words in (
+        ("gidd", "ddit", "gidd", "time_input=t"),
+        ("flexmdm", "ddit", "flexmdm", "layout=end"),
+        ("sedd-uniform", "ddit", "sedd", "scaled=false"),
+        ("mdlm", "transformer", "mdlm", "network ddit"),
+        ("mdlm", "ddit:hidden=16", "mdlm", "four times"),
+        ("ardm", "ddit", "mdlm", "for the method mdlm"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            export(Model.build(method, "text8", 8, width=16, depth=1, heads=2, network=network), layout, tmp_path)
+    with pytest.raises(ValueError, match="no labels"):
+        export(Model.build("udlm", "text8", 8, width=16, depth=1, heads=2, network="ddit", labels=2), "duo", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "method", ["mdlm", "ar", "udlm", "sedd-absorb", "bd3lm", "flexmdm", "gaussian", "bfn", "gidd", "genmd4"]
+)
+def test_every_kind_of_method_trains_with_ddit(method: str) -> None:
+    model = Model.build(method, "text8", 16, width=16, depth=2, heads=2, network="ddit")
+    report = unnoise.train(model, ["the cat sat on", "a mat"] * 40, steps=2, batch=4, seed=0)
+    assert report is not None
+    assert len(model.generate(1, length=8)) == 1
+
+
+# ---- the network -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_network_sees_what_it_may() -> None:
+    network = built("mdlm").network
+    assert isinstance(network, Ddit)
+    causal = built("ar").network
+    x = torch.randint(27, (2, LENGTH), generator=torch.Generator().manual_seed(0))
+    where = torch.rand(x.shape, generator=torch.Generator().manual_seed(1)) < 0.4
+    with torch.no_grad():
+        assert torch.allclose(network(x, where=where), network(x)[where], atol=1e-6)
+        whole = causal(x)
+        cache = Cache()
+        parts = [causal(x[:, a:b], cache=cache) for a, b in ((0, 3), (3, 4), (4, LENGTH))]
+        assert torch.allclose(torch.cat(parts, 1), whole, atol=1e-5)
+        present = torch.arange(LENGTH) < torch.tensor([[5], [LENGTH]])
+        changed = x.clone()
+        changed[0, 5:] = (changed[0, 5:] + 1) % 27
+        assert torch.equal(network(x, present=present)[present], network(changed, present=present)[present])
+        times = torch.rand(2, LENGTH, generator=torch.Generator().manual_seed(2))
+        timed = built("mdlm:time=true").network
+        assert torch.allclose(timed(x, times, where), timed(x, times)[where], atol=1e-6)
+    for fields, words in (
+        ({"width": 18}, "even multiple"),
+        ({"time_input": "clock"}, "time_input is one of"),
+        ({"head_rows": 2}, "head_rows must be"),
+        ({"depth": 0}, "depth must be a whole number"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            Ddit(**{"inputs": 5, "outputs": 4, "length": 8, "width": 16, "heads": 2, **fields})  # pyright: ignore
+    with pytest.raises(ValueError, match="conditioned on time"):
+        built("udlm").network(x)
+    with pytest.raises(ValueError, match="at most 12 tokens"):
+        network(torch.zeros(1, 13, dtype=torch.long))
+
+
+# ---- files of other shapes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A folder for each layout."""
+    folder = tmp_path_factory.mktemp("written")
+    for kind, (layout, method, network, labels) in KINDS.items():
+        export(built(method, network, labels), layout, folder / kind)
+    return {kind: folder / kind for kind in KINDS}
+
+
+def copied(source: Path, target: Path) -> Path:
+    """The same folder once more, without the tokenizer, which is the same for all."""
+    target.mkdir(parents=True)
+    for path in source.iterdir():
+        if path.name != "tokenizer.json":
+            (target / path.name).write_bytes(path.read_bytes())
+    return target
+
+
+def test_shards_half_precision_and_prefixes(written: dict[str, Path], tmp_path: Path) -> None:
+    folder = copied(written["mdlm"], tmp_path / "a")
+    expected = outputs(unnoise.load(folder))
+    tensors = load_file(folder / WEIGHTS)
+    (folder / WEIGHTS).unlink()
+    listed = sorted(tensors)
+    shards = {"one.safetensors": listed[:9], "two.safetensors": listed[9:]}
+    for file, names in shards.items():
+        save_file({name: tensors[name] for name in names}, folder / file)
+    (folder / INDEX).write_text(json.dumps({"weight_map": {name: file for file, names in shards.items() for name in names}}))
+    assert same(outputs(unnoise.load(folder)), expected)
+    (folder / "two.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"two\.safetensors is missing"):
+        unnoise.load(folder)
+    (folder / INDEX).unlink()
+    save_file({f"module._orig_mod.{name}": tensor.bfloat16() for name, tensor in tensors.items()}, folder / WEIGHTS)
+    half = unnoise.load(folder)
+    assert next(half.network.parameters()).dtype == torch.float32
+    assert torch.allclose(outputs(half)[0], expected[0], atol=0.5) and not same(outputs(half), expected)
+    (folder / WEIGHTS).unlink()
+    torch.save(OrderedDict((f"module.{name}", tensor) for name, tensor in tensors.items()), folder / PICKLE)
+    assert same(outputs(unnoise.load(folder)), expected)
+    torch.save(tensors, folder / PICKLE, _use_new_zipfile_serialization=False)
+    assert same(outputs(unnoise.load(folder)), expected)
+
+
+def test_without_a_tokenizer_texts_are_numbers(written: dict[str, Path], tmp_path: Path) -> None:
+    model = unnoise.load(copied(written["mdlm"], tmp_path / "a"))
+    assert len(model.generate(1, length=5, steps=2)[0].split()) == 5
+    assert model.infill("3[MASK]4", steps=1)[0].split()[::2] == ["3", "4"]
+    with pytest.raises(ValueError, match="has no tokenizer"):
+        model.score("words")
+    with pytest.raises(ValueError, match="0 to 26"):
+        model.score("27")
+
+
+def test_gpt2_files_beside_the_weights(written: dict[str, Path], tmp_path: Path) -> None:
+    folder = copied(written["mdlm"], tmp_path / "a")
+    (folder / "vocab.json").write_text(json.dumps({letter: i for i, letter in enumerate("abcdefghijklmnopqrstuvwxyzĠ")}))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    assert unnoise.load(folder).codec.encode("ab c").tolist() == [0, 1, 26, 2]
+
+
+def test_what_was_added_to_a_tokenizer_for_the_mask_is_no_token_of_texts(written: dict[str, Path], tmp_path: Path) -> None:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(written["mdlm"] / "tokenizer.json"))
+    tokenizer.add_special_tokens(["[PAD]"])
+    folder = copied(written["mdlm"], tmp_path / "a")
+    tokenizer.save(str(folder / "tokenizer.json"))
+    model = unnoise.load(folder)
+    assert model.codec.vocab == 27 and model.codec.encode("abc").tolist() == [0, 1, 2]
+    assert len(model.generate(1, length=6, steps=3)[0]) == 6
+    tokenizer.add_special_tokens(["[MASK]"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    assert unnoise.load(folder).codec.vocab == 27
+    described = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(described | {"vocab_size": 40}))
+    tensors = load_file(folder / WEIGHTS)
+    more = {
+        name: torch.cat([tensor, tensor[:12]]) if len(tensor.shape) and len(tensor) == 28 else tensor
+        for name, tensor in tensors.items()
+    }
+    save_file(more, folder / WEIGHTS)
+    assert "[MASK] as token 28, and not behind" in refused(folder)
+
+
+def test_rows_of_gidd_may_be_rounded_up(written: dict[str, Path], tmp_path: Path) -> None:
+    folder = copied(written["gidd"], tmp_path / "a")
+    expected = outputs(unnoise.load(folder))
+    tensors = load_file(folder / WEIGHTS)
+    for name in ("vocab_embed.embedding", "output_layer.linear.weight", "output_layer.linear.bias"):
+        tensors[name] = torch.cat([tensors[name], torch.ones(100, *tensors[name].shape[1:])])
+    save_file(tensors, folder / WEIGHTS)
+    assert same(outputs(unnoise.load(folder)), expected)
+    described = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(described | {"vocab_size": 128}))
+    assert unnoise.load(folder).codec.vocab == 127
+    assert same(outputs(unnoise.load(folder, mask_token=27)), expected)
+    (folder / "config.json").write_text(json.dumps(described | {"vocab_size": 200}))
+    assert "says vocab 200" in refused(folder)
+
+
+def test_padding_and_mask_of_flexmdm_may_be_exchanged(written: dict[str, Path], tmp_path: Path) -> None:
+    folder = copied(written["flexmdm"], tmp_path / "a")
+    expected = outputs(unnoise.load(folder))
+    held = torch.load(folder / CHECKPOINT, weights_only=True)
+    for name in ("vocab_embed.embedding", "output_layer.linear.weight", "output_layer.linear.bias"):
+        rows = held["ema_params"][f"model._orig_mod.{name}"]
+        held["ema_params"][f"model._orig_mod.{name}"] = torch.cat([rows[:-2], rows[-1:], rows[-2:-1]])
+    noise = held["config"]["interpolant"]
+    noise["pad_token"], noise["mask_token"] = noise["mask_token"], noise["pad_token"]
+    torch.save(held | {"hyper_parameters": {}}, folder / CHECKPOINT)
+    assert same(outputs(unnoise.load(folder)), expected)
+
+
+def lightning(tensors: dict[str, Tensor], config: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"epoch": 0, "state_dict": OrderedDict(tensors), "hyper_parameters": {"config": config}, **more}
+
+
+def hydra(described: dict[str, Any]) -> dict[str, Any]:
+    """The training configuration of an mdlm with these sizes."""
+    model = {"hidden_size": described["hidden_dim"], "cond_dim": described["cond_dim"], "length": described["model_length"]}
+    model |= {"n_blocks": described["n_blocks"], "n_heads": described["n_heads"]}
+    return {
+        "backbone": "dit",
+        "parameterization": "subs",
+        "time_conditioning": False,
+        "model": model,
+        "noise": {"type": "loglinear"},
+    }
+
+
+def test_lightning_with_and_without_averages(written: dict[str, Path], tmp_path: Path) -> None:
+    tensors = load_file(written["mdlm"] / WEIGHTS)
+    ordered = built("mdlm").network
+    assert isinstance(ordered, Ddit)
+    from unnoise.checkpoint.published.ddit import names
+
+    order = [f"backbone.{theirs}" for _, theirs, _ in names(ordered.config)]
+    state = {name: tensors[name] for name in order} | {"backbone.rotary_emb.inv_freq": tensors["backbone.rotary_emb.inv_freq"]}
+    config = hydra(json.loads((written["mdlm"] / "config.json").read_text()))
+    expected = outputs(unnoise.load(written["mdlm"]))
+    noise = {name: torch.zeros_like(tensor) if "rotary" not in name else tensor for name, tensor in state.items()}
+    shadow = {"decay": 0.9, "num_updates": 3, "shadow_params": [state[name] for name in order]}
+    path = tmp_path / "some.ckpt"
+    for checkpoint, which in (
+        (lightning(state, config), "trained"),
+        (lightning(noise, config, ema=shadow), "ema"),
+        (lightning(noise, config, ema_params={name: state[name] for name in order}), "ema"),
+        (lightning(state, config | {"algo": config | {"name": "mdlm"}}), "trained"),
+    ):
+        torch.save(checkpoint, path)
+        model = unnoise.load(path)
+        assert model.notes["weights"] == which and same(outputs(model), expected)
+    for name in ("duo", "duo_base"):
+        uniform = {key: value[:27] if len(value) == 28 else value for key, value in state.items()}
+        torch.save(lightning(uniform, config | {"algo": config | {"name": name, "parameterization": "mean"}}), path)
+        assert unnoise.load(path).method.name == "udlm"
+    torch.save(lightning(state, config | {"algo": config | {"name": "bd3lm", "block_size": 4}}), path)
+    assert unnoise.load(path).method.name == "bd3lm:block=4"
+    for broken, words in (
+        ({"ema": {"shadow_params": shadow["shadow_params"][1:]}}, "shadow_params for"),
+        ({"ema": {"shadow_params": shadow["shadow_params"][::-1]}}, "its ema has"),
+        ({"ema": 3}, "no shadow_params"),
+        ({"ema_params": {order[0]: state[order[0]]}}, "its ema has no"),
+        ({"hyper_parameters": {}}, "holds no configuration"),
+        ({"hyper_parameters": {"config": config | {"backbone": "dimamba"}}}, "backbone is 'dimamba'"),
+        ({"hyper_parameters": {"config": config | {"parameterization": "ar"}}}, "not read here"),
+        ({"state_dict": {}}, "no tensors by name"),
+        ({"state_dict": [1]}, "no tensors by name"),
+    ):
+        torch.save(lightning(state, config) | broken, path)
+        with pytest.raises(ValueError, match=words):
+            unnoise.load(path)
+    torch.save({"weights": state}, path)
+    with pytest.raises(ValueError, match="no state_dict"):
+        unnoise.load(path)
+
+
+def test_a_configuration_of_omegaconf_is_read_without_omegaconf(
+    written: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors = load_file(written["mdlm"] / WEIGHTS)
+    config = hydra(json.loads((written["mdlm"] / "config.json").read_text()))
+    module = types.ModuleType("omegaconf.dictconfig")
+    made = type("DictConfig", (), {"__module__": "omegaconf.dictconfig"})
+    module.DictConfig = made  # pyright: ignore
+    monkeypatch.setitem(sys.modules, "omegaconf", types.ModuleType("omegaconf"))
+    monkeypatch.setitem(sys.modules, "omegaconf.dictconfig", module)
+
+    def wrapped(value: Any) -> Any:
+        node = made()
+        inside = {"_val": value}
+        if isinstance(value, dict):
+            inside = {"_content": {key: wrapped(one) for key, one in value.items()}, "_metadata": Any, "_parent": None}
+        vars(node).update(inside)
+        return node
+
+    torch.save(lightning(tensors, {}) | {"hyper_parameters": {"config": wrapped(config)}}, tmp_path / "a.ckpt")
+    monkeypatch.undo()
+    assert same(outputs(unnoise.load(tmp_path / "a.ckpt")), outputs(unnoise.load(written["mdlm"])))
+
+
+# ---- pickles with code -------------------------------------------------------------------------------------------------------
+
+
+class Runs:
+    """A pickle of this calls a function when it is opened as pickles are."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any):
+        self.call = function, arguments
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return self.call
+
+
+def evil(trace: Path) -> Iterator[Any]:
+    import builtins
+    import os
+    import subprocess
+
+    code = f"open({str(trace)!r}, 'w').close()"
+    yield Runs(os.system, f"touch {trace}")
+    yield Runs(builtins.exec, code)
+    yield Runs(builtins.eval, code)
+    yield Runs(subprocess.call, ["touch", str(trace)])
+    yield Runs(builtins.getattr, "a", "upper")
+    yield Runs(pickle.loads, pickle.dumps(Runs(os.system, f"touch {trace}")))
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_no_code_of_a_pickle_is_run(written: dict[str, Path], tmp_path: Path, zipped: bool) -> None:
+    trace = tmp_path / "it-ran"
+    for number, thing in enumerate(evil(trace)):
+        for kind, file in (("sedd", PICKLE), ("flexmdm", CHECKPOINT)):
+            folder = copied(written[kind], tmp_path / f"{kind}-{number}")
+            held = torch.load(folder / file, weights_only=True)
+            for place in ("beside", "instead"):
+                saved = {**held, "thing": thing} if place == "beside" else thing
+                torch.save(saved, folder / file, _use_new_zipfile_serialization=zipped)
+                assert "not opened" in refused(folder) and not trace.exists()
+    (tmp_path / "bare.ckpt").write_bytes(pickle.dumps(next(evil(trace))))
+    assert "not opened" in refused(tmp_path / "bare.ckpt") and not trace.exists()
+
+
+# ---- damage: hundreds of variants ------------------------------------------------------------------------------------------
+
+
+def stored(folder: Path) -> tuple[str, dict[str, Any]]:
+    """The file of the weights, and what it holds."""
+    file = next(name for name in (WEIGHTS, PICKLE, CHECKPOINT) if (folder / name).exists())
+    return file, load_file(folder / file) if file == WEIGHTS else torch.load(folder / file, weights_only=True)
+
+
+def put(folder: Path, file: str, held: dict[str, Any]) -> None:
+    save_file(held, folder / file) if file == WEIGHTS else torch.save(held, folder / file)
+
+
+def refused(folder: Path) -> str:
+    """The one sentence with which a folder is refused."""
+    with pytest.raises(ValueError) as error:
+        unnoise.load(folder)
+    words = str(error.value)
+    assert "\n" not in words and len(words) < 600
+    return words
+
+
+WRONG_TENSORS: tuple[Callable[[Tensor], Tensor | None], ...] = (
+    lambda tensor: None,
+    lambda tensor: torch.cat([tensor, tensor[:1]]).contiguous(),
+    lambda tensor: tensor[None].contiguous(),
+    lambda tensor: tensor[:0].contiguous(),
+    lambda tensor: tensor.to(torch.int64),
+    lambda tensor: torch.full_like(tensor, torch.nan),
+    lambda tensor: torch.full_like(tensor, torch.inf),
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_wrong_tensors_are_refused_in_one_sentence(kind: str, written: dict[str, Path], tmp_path: Path) -> None:
+    folder = copied(written[kind], tmp_path / "a")
+    file, held = stored(folder)
+    inner = held["ema_params"] if file == CHECKPOINT else held
+    chosen = [name for name in inner if "blocks.1" not in name and "rotary" not in name and "sampling" not in name]
+    for i, name in enumerate(chosen):
+        for change in (WRONG_TENSORS[i % 7], WRONG_TENSORS[(i + 3) % 7]):  # every kind of wrong, on different tensors
+            wrong = change(inner[name])
+            changed = {key: value for key, value in inner.items() if key != name} | ({} if wrong is None else {name: wrong})
+            if file == CHECKPOINT:
+                state = {key: value for key, value in held["state_dict"].items() if key != name}
+                state |= {} if wrong is None else {name: wrong}
+                changed = held | {"ema_params": changed, "state_dict": state}
+            put(folder, file, changed)
+            refused(folder)
+    for extra in ("blocks.0.extra.weight", "blocks.7.norm1.weight", "logit_bias", "lm_head.weight"):
+        added = {extra: torch.zeros(3)}
+        put(folder, file, held | {"ema_params": inner | added} if file == CHECKPOINT else held | added)
+        assert "unknown" in refused(folder)
+
+
+WRONG_VALUES = (None, "x", -1, 0, 1.5, True, [], {}, 10**12, [1], "", float("nan"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_wrong_configuration_is_refused_or_changes_nothing(kind: str, written: dict[str, Path], tmp_path: Path) -> None:
+    folder = copied(written[kind], tmp_path / "a")
+    described = json.loads((folder / "config.json").read_text())
+    if (folder / CHECKPOINT).exists():
+        held = torch.load(folder / CHECKPOINT, weights_only=True)
+        torch.save({key: held[key] for key in ("state_dict", "ema_params")}, folder / CHECKPOINT)
+    expected = [value.clone() for value in outputs(unnoise.load(folder))]
+    places = [(key,) for key in described]
+    places += [(key, inner) for key in ("model", "graph", "noise", "interpolant") for inner in described.get(key, ())]
+    refusals = 0
+    for i, place in enumerate(places):
+        for wrong in (WRONG_VALUES[i % 12], WRONG_VALUES[(i + 5) % 12], "x", -1, ...):
+            changed = json.loads(json.dumps(described))
+            parent = changed if len(place) == 1 else changed[place[0]]
+            if wrong is ...:
+                del parent[place[-1]]
+            else:
+                parent[place[-1]] = wrong
+            (folder / "config.json").write_text(json.dumps(changed))
+            try:
+                model = unnoise.load(folder)
+            except ValueError as error:
+                assert "\n" not in str(error), place
+                refusals += 1
+                continue
+            assert model.length >= 1
+            if place[-1] in ("dropout", "architectures", "auto_map", "return_dict", "torch_dtype", "attn_backend", "ngpus"):
+                assert same(outputs(model), expected)
+    assert refusals > 15
+
+
+@pytest.mark.parametrize("kind", ["mdlm", "sedd", "flexmdm"])
+def test_damaged_files_are_refused(kind: str, written: dict[str, Path], tmp_path: Path) -> None:
+    folder = copied(written[kind], tmp_path / "a")
+    file, _ = stored(folder)
+    content = (folder / file).read_bytes()
+    generator = torch.Generator().manual_seed(0)
+    for cut in (0, 1, 2, 9, 100, len(content) // 2, len(content) - 1):
+        (folder / file).write_bytes(content[:cut])
+        refused(folder)
+    for _ in range(25):  # bytes of the header, where names and shapes are
+        place = int(torch.randint(min(4000, len(content)), (1,), generator=generator))
+        damaged = bytearray(content)
+        damaged[place] ^= 1 + int(torch.randint(255, (1,), generator=generator))
+        (folder / file).write_bytes(bytes(damaged))
+        try:
+            unnoise.load(folder)
+        except ValueError as error:
+            assert "\n" not in str(error)
+    (folder / file).write_bytes(content)
+    for text in ("", "{", "[]", "3", "null", '{"model_type": ["mdlm"]}', '{"model_type": "other"}', "\x00"):
+        (folder / "config.json").write_text(text)
+        if file != CHECKPOINT or text in ("", "{", "\x00"):
+            refused(folder)
+    (folder / file).unlink()
+    (folder / file).mkdir()
+    refused(folder)
+
+
+def test_all_layouts_are_offered() -> None:
+    assert set(TARGETS) == {layout for layout, *_ in KINDS.values()}
