@@ -22,6 +22,7 @@ from unnoise.families.bayesian_flow import BayesianFlow as BayesianFlow, FlowElb
 from unnoise.families.block import (
     BlockCrossEntropy as BlockCrossEntropy,
     BlockElbo as BlockElbo,
+    BlockImportanceWeighted as BlockImportanceWeighted,
     Blocks as Blocks,
     BlockSampler as BlockSampler,
 )
@@ -55,6 +56,7 @@ from unnoise.objective import (
     CrossEntropy as CrossEntropy,
     Elbo as Elbo,
     Hybrid as Hybrid,
+    ImportanceWeighted as ImportanceWeighted,
     LeaveOneOut as LeaveOneOut,
     Objective as Objective,
     ScoreEntropy as ScoreEntropy,

@@ -23,7 +23,11 @@ class ScoreCommand:
 
     text: Annotated[Positional[str], arg(metavar="TEXT", help="A text, a file, or - for standard input.")]
     model: ModelName = None
-    samples: Annotated[int, arg(help="Draws of the bound, at most.")] = 32
+    samples: Annotated[int | None, arg(help="Draws of the bound, at most; default: 32, or 2 with --orders.")] = None
+    orders: Annotated[
+        int | None,
+        arg(help="Average so many orders of revealing the text: a tighter bound, for masked models that do not read the time."),
+    ] = None
     error: Annotated[float, arg(help="Stop drawing at this standard error, in bits per character.")] = 0.01
     seed: int = 0
     device: Device = "auto"
@@ -38,7 +42,7 @@ class ScoreCommand:
 
         model = open_model(self.model, device)
         text = distributed.each(1, lambda _: text_of(self.text))[0]  # one process reads it, as standard input can be read once
-        return model, model.score(text, self.samples, self.seed, self.error)
+        return model, model.score(text, self.samples, self.seed, self.error, self.orders)
 
     def _show(self, found: "tuple[Model, Score]") -> int:
         from unnoise.evaluation.dataset import figure_kind
@@ -47,8 +51,10 @@ class ScoreCommand:
         if self.as_json:
             print(json.dumps(asdict(score)))
             return 0
+        orders = "" if score.orders is None else f" of {score.orders} orders"
         print(
-            f"{score.bits_per_char:.4f} bits per {model.codec.unit} ({figure_kind(model)}{_drawn(score.stderr, score.draws)}), "
+            f"{score.bits_per_char:.4f} bits per {model.codec.unit} "
+            f"({figure_kind(model)}{orders}{_drawn(score.stderr, score.draws)}), "
             f"{score.nats:.1f} nats in all"
         )
         if score.read is not None:

@@ -16,7 +16,11 @@ from torch import Tensor
 
 from unnoise import distributed
 from unnoise.data.texts import Texts
+from unnoise.families.block import BlockImportanceWeighted, Blocks
 from unnoise.model.batches import rows_at_once
+from unnoise.network.parameterization import MeanParameterization
+from unnoise.objective import ImportanceWeighted, Objective
+from unnoise.process.masked import Masked
 from unnoise.process.state import PAD
 from unnoise.rng import RowGenerator, seed_of
 
@@ -34,7 +38,7 @@ class Score:
 
     exact: whether it is −log p itself. windows: into how many pieces of the model's length the text was cut. read: the text as
     it was read, if the model's alphabet made another one of it (that one's characters are counted). draws: of the bound, for
-    each piece at least.
+    each piece at least. orders: of the importance-weighted bound, if it is that one.
     """
 
     nats: float
@@ -45,6 +49,7 @@ class Score:
     characters: int = 0
     read: str | None = None
     draws: int = 1
+    orders: int | None = None
 
 
 @dataclass(frozen=True)
@@ -57,8 +62,11 @@ class Estimate:
 
 
 @torch.no_grad()
-def estimate(model: "Model", x: Tensor, most: int, error: float = 0.0, seed: int = 0) -> Estimate:
+def estimate(
+    model: "Model", x: Tensor, most: int, error: float = 0.0, seed: int = 0, bound: Objective | None = None
+) -> Estimate:
     """The bound of texts x [N, L] by at most `most` draws for each, or until the standard error of the sum is `error` nats.
+    bound: another than the model's own.
 
     A set is one draw for up to 32 rows with stratified times (few texts are repeated to fill it). With r sets of each group of
     rows the variance of the sum is Σ_groups var(sums of the group's sets)/r.
@@ -68,12 +76,13 @@ def estimate(model: "Model", x: Tensor, most: int, error: float = 0.0, seed: int
     groups = x.split(ROWS)
     if model.method.exact:
         return Estimate(_bounds(model, groups, None), 0.0, 1)
+    bound = bound or model.bound
     copies = max(1, min(ROWS // len(x), most // FEWEST_SETS))
     filled = [group.repeat(copies, 1) for group in groups]
     sets: list[Tensor] = []  # [N] each
     spread = 0.0
     while len(sets) < FEWEST_SETS or (spread > error and (len(sets) + 1) * copies <= most):
-        drawn = _bounds(model, filled, (seed, len(sets))).split([len(rows) for rows in filled])
+        drawn = _bounds(model, filled, (seed, len(sets)), bound).split([len(rows) for rows in filled])
         sets.append(torch.cat([rows.view(copies, -1).mean(0) for rows in drawn]))
         sums = torch.stack([torch.stack([group.sum() for group in one.split(ROWS)]) for one in sets])  # [sets, groups]
         spread = float((sums.var(0).sum() / len(sets)).sqrt()) if len(sets) > 1 else math.inf
@@ -81,7 +90,9 @@ def estimate(model: "Model", x: Tensor, most: int, error: float = 0.0, seed: int
     return Estimate(torch.stack(sets).mean(0), spread, len(sets) * copies)
 
 
-def _bounds(model: "Model", groups: Sequence[Tensor], seeds: tuple[int, ...] | None) -> Tensor:
+def _bounds(
+    model: "Model", groups: Sequence[Tensor], seeds: tuple[int, ...] | None, objective: Objective | None = None
+) -> Tensor:
     """The bound of each row of each group, one draw with the noise of (seeds, group, row), or none: [Σ n] float64.
 
     Some rows at a time, shared out over the processes; a row's noise does not depend on which are computed with it.
@@ -94,7 +105,7 @@ def _bounds(model: "Model", groups: Sequence[Tensor], seeds: tuple[int, ...] | N
     def bound(number: int) -> Tensor:
         i, part = parts[number]
         generator = None if seeds is None else RowGenerator(seed_of(*seeds, i), part, len(groups[i]))
-        return model.bound(model.denoiser, groups[i][part], generator).double().cpu()
+        return (objective or model.bound)(model.denoiser, groups[i][part], generator).double().cpu()
 
     return torch.cat(distributed.each(len(parts), bound))
 
@@ -105,8 +116,30 @@ def check_error(error: float) -> None:
         raise ValueError(f"the standard error to stop at must be ≥ 0 and finite, found {error}")
 
 
-def score(model: "Model", texts: Sequence[str], samples: int, seed: int, error: float = SCORE_ERROR) -> Score:
+def importance_weighted(model: "Model", orders: int) -> Objective:
+    """The importance-weighted bound of a model, or ValueError if it has none."""
+    process = model.process
+    masked = isinstance(process, Masked) and not process.per_token and model.method.time_free
+    if not masked or not issubclass(model.method.parameterization, MeanParameterization):
+        raise ValueError(
+            f"orders are for models of masked noise that do not read the time, such as mdlm, ardm and bd3lm, and not for "
+            f"{model.method.name}"
+        )
+    return BlockImportanceWeighted(process, orders) if isinstance(process, Blocks) else ImportanceWeighted(process, orders)
+
+
+def score(
+    model: "Model",
+    texts: Sequence[str],
+    samples: int | None,
+    seed: int,
+    error: float = SCORE_ERROR,
+    orders: int | None = None,
+) -> Score:
     """−log p of several texts together; a longer text than the model's is scored in windows. error: in bits per character."""
+    bound = None if orders is None or model.method.exact else importance_weighted(model, orders)
+    if samples is None:
+        samples = SCORE_DRAWS if bound is None else FEWEST_SETS
     if samples < FEWEST_SETS and not model.method.exact:
         raise ValueError(f"an error bar needs at least {FEWEST_SETS} samples, found {samples}")
     check_error(error)
@@ -126,7 +159,7 @@ def score(model: "Model", texts: Sequence[str], samples: int, seed: int, error: 
     total, variance, draws = 0.0, 0.0, []
     for length, group in sorted(pieces.items()):
         allowed = error * bits * math.sqrt(len(group) / windows)  # variances add up, so each group may have its share
-        found = estimate(model, torch.from_numpy(np.stack(group)), samples, allowed, seed + length)
+        found = estimate(model, torch.from_numpy(np.stack(group)), samples, allowed, seed + length, bound)
         total, variance = total + float(found.nats.sum()), variance + found.error**2
         draws.append(found.draws)
     return Score(
@@ -138,6 +171,7 @@ def score(model: "Model", texts: Sequence[str], samples: int, seed: int, error: 
         characters=characters,
         read=None if read == list(texts) else "\n".join(read),
         draws=min(draws),
+        orders=None if bound is None else orders,
     )
 
 

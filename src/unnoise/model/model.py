@@ -189,15 +189,18 @@ class Model(ModelParts):
     def score(
         self,
         text: str | Sequence[str],
-        samples: int = likelihood.SCORE_DRAWS,
+        samples: int | None = None,
         seed: int = 0,
         error: float = likelihood.SCORE_ERROR,
+        orders: int | None = None,
     ) -> Score:
         """−log p of a text, or of several together; a longer text than the model's is scored in windows.
 
-        samples: draws of the bound, at most. error: it stops earlier at this standard error, in bits per character.
+        samples: draws of the bound, at most; 32, or 2 with orders. error: it stops earlier at this standard error, in bits per
+        character. orders: M of the importance-weighted bound, for masked models that do not read the time: tighter as M grows,
+        at as many network calls for each of them as there are tokens.
         """
-        return likelihood.score(self, [text] if isinstance(text, str) else list(text), samples, seed, error)
+        return likelihood.score(self, [text] if isinstance(text, str) else list(text), samples, seed, error, orders)
 
     def nats(self, x: Tensor, draws: int = 1, seed: int = 0) -> Tensor:
         """Draws of the bound for each sequence: x [B, L] → [draws, B] float64."""

@@ -4,6 +4,7 @@ from unnoise.objective.base import Denoising, Objective
 from unnoise.objective.campbell import CampbellElbo
 from unnoise.objective.cross_entropy import CrossEntropy
 from unnoise.objective.elbo import Elbo, Hybrid
+from unnoise.objective.importance_weighted import ImportanceWeighted
 from unnoise.objective.leave_one_out import LeaveOneOut
 from unnoise.objective.score import ConcreteScore, ScoreEntropy
 
@@ -14,6 +15,7 @@ __all__ = [
     "Denoising",
     "Elbo",
     "Hybrid",
+    "ImportanceWeighted",
     "LeaveOneOut",
     "Objective",
     "ScoreEntropy",

@@ -74,10 +74,7 @@ class BlockElbo(Objective):
             blocks.shape[1], dtype=torch.float64, device=there.device
         )
         count = ((u % 1) * tokens).long() + 1
-        order = uniform(there.shape, there.device, generator)
-        order = pad(order, (0, -there.shape[1] % self.block), value=2.0).unflatten(1, (-1, self.block))
-        rank = torch.where(blocks, order, 2.0).argsort(2).argsort(2)
-        hidden = (rank < count[:, :, None]) & blocks
+        hidden = (block_ranks(blocks, there, generator) < count[:, :, None]) & blocks
         share = (count / tokens.clamp_min(1))[:, :, None].expand(hidden.shape)
         return hidden.flatten(1)[:, : there.shape[1]], share.flatten(1)[:, : there.shape[1]]
 
@@ -91,6 +88,13 @@ class BlockElbo(Objective):
         )
         nats = -gather(prediction.log_probs, x[hidden])
         return sum_rows(weight[hidden].to(nats.dtype) * nats, hidden)
+
+
+def block_ranks(blocks: Tensor, there: Tensor, generator: Generator) -> Tensor:
+    """The places of a block's positions in a random order, those that are there first: blocks [B, N, block] → the same."""
+    size = blocks.shape[2]
+    order = pad(uniform(there.shape, there.device, generator), (0, -there.shape[1] % size), value=2.0)
+    return torch.where(blocks, order.unflatten(1, (-1, size)), 2.0).argsort(2).argsort(2)
 
 
 class BlockCrossEntropy(BlockElbo):
