@@ -5,7 +5,6 @@ m·E_{j ~ U{1…m}} E_{j random positions hidden} (1/j) Σ_hidden −log μ (ARD
 each block is drawn instead of a time. With blocks of one token all are hidden, and the bound is −log p itself.
 """
 
-
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -69,11 +68,13 @@ class BlockElbo(Objective):
 
         Their number is uniform in 1…m for each block of m tokens, stratified over blocks and texts.
         """
+        return self.hide_at(there, stratified(len(there), there.device, generator), generator)
+
+    def hide_at(self, there: Tensor, v: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
+        """The same, with numbers v [B], uniform on [0, 1), that decide how many positions are hidden."""
         blocks = pad(there, (0, -there.shape[1] % self.block)).unflatten(1, (-1, self.block))  # [B, N, block]
         tokens = blocks.sum(2)
-        u = stratified(len(there), there.device, generator)[:, None] + TURN * torch.arange(
-            blocks.shape[1], dtype=torch.float64, device=there.device
-        )
+        u = v[:, None] + TURN * torch.arange(blocks.shape[1], dtype=torch.float64, device=there.device)
         count = ((u % 1) * tokens).long() + 1
         order = uniform(there.shape, there.device, generator)
         order = pad(order, (0, -there.shape[1] % self.block), value=2.0).unflatten(1, (-1, self.block))
