@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from unnoise.data.splits import ALIASES, SPLITS
 from unnoise.model.model import Model
 from unnoise.model.options import SamplingKeywords
 
@@ -23,8 +24,9 @@ def local_task(path: Path) -> dict[str, Any]:
         record = json.loads(first)
     except ValueError as error:
         raise ValueError(f"the first line of {path} is not JSON: {error}") from error
+    stem = path.name.split(".")[0]
     common = {
-        "task": path.name.split(".")[0],
+        "task": path.parent.name if stem in ALIASES or stem in SPLITS else stem,
         "dataset_path": "json",
         "dataset_kwargs": {"data_files": {"test": str(path.resolve())}},
         "test_split": "test",
