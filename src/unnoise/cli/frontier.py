@@ -47,7 +47,7 @@ def plot_frontier_of(
                 "drawn with float32 Gumbel noise, which loses rare tokens: only to reproduce that artefact of some papers' code"
             )
         if data is not None and not can_mauve():
-            print("MAUVE is left out: it needs mauve-text, pip install mauve-text")
+            print("MAUVE is left out: it needs mauve-text, pip install 'unnoise[mauve]'")
         print(_header())
         for point in points:
             print(_line(point), flush=True)

@@ -122,7 +122,7 @@ def can_mauve() -> bool:
 
 
 def mauve(texts: Sequence[str], real: Sequence[str]) -> float:
-    """MAUVE of written texts against as many real ones (arXiv:2102.01454), by the package's defaults (GPT-2 large's features)."""
+    """MAUVE of written texts against as many real ones (arXiv:2102.01454), by the defaults of the package: GPT-2 large."""
     count = min(len(texts), len(real))
     package: Any = importlib.import_module("mauve")
     try:

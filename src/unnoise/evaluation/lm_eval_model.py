@@ -7,6 +7,8 @@
 import importlib
 from typing import Any
 
+import torch
+
 from unnoise.evaluation.harness import DRAWS, NEW_TOKENS, Continuation, HarnessModel
 from unnoise.model.io import load
 from unnoise.model.options import SamplingKeywords
@@ -34,7 +36,11 @@ class UnnoiseLM(_model.LM):
         super().__init__()
         opened = load(model) if isinstance(model, str) else model
         sampling: SamplingKeywords = {"steps": steps, "sampler": sampler}
-        self.asked = HarnessModel(opened.to(device or "cpu"), int(draws), int(seed), bool(check_greedy), sampling)
+        if device is None or (
+            device.startswith("cuda") and not torch.cuda.is_available()
+        ):  # the harness asks for cuda:0 always
+            device = "cpu"
+        self.asked = HarnessModel(opened.to(device), int(draws), int(seed), bool(check_greedy), sampling)
         self.answers: list[Any] = []  # every `Answer`, for the errors of what was measured
 
     def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
