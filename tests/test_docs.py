@@ -30,7 +30,9 @@ def python_blocks(page: Path) -> list[str]:
 # ---- pages ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["index", "tutorial", "training", "data", "recipes", "samplers", "determinism", "models"])
+@pytest.mark.parametrize(
+    "name", ["index", "tutorial", "training", "data", "recipes", "samplers", "determinism", "models", "harness"]
+)
 def test_the_python_of_a_page_runs_in_order(name: str, tmp_path: Path) -> None:
     blocks = python_blocks(DOCS / f"{name}.md")
     assert blocks

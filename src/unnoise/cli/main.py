@@ -22,6 +22,7 @@ from unnoise.cli.correct import CorrectCommand
 from unnoise.cli.demo import DemoCommand
 from unnoise.cli.export import ExportCommand
 from unnoise.cli.fill import FillCommand
+from unnoise.cli.harness import HarnessCommand
 from unnoise.cli.images import InpaintCommand
 from unnoise.cli.info import InfoCommand, LsCommand
 from unnoise.cli.measure import EvalCommand, ScoreCommand
@@ -44,6 +45,7 @@ COMMANDS: dict[str, type[Any]] = {
     "correct": CorrectCommand,
     "score": ScoreCommand,
     "eval": EvalCommand,
+    "harness": HarnessCommand,
     "compare": CompareCommand,
     "prepare": PrepareCommand,
     "plan": PlanCommand,

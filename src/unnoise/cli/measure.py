@@ -2,14 +2,18 @@
 
 import json
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tyro.conf import Positional, arg
+from tyro.conf import Positional, UseAppendAction, arg
 
-from unnoise.cli.base import Device, Json, ModelName, at_least, open_model, text_of
+from unnoise.cli.base import DEFAULT_MODEL, Device, Json, ModelName, at_least, folder_of, open_model, text_of
+from unnoise.cli.protocol import cell_line, described
 from unnoise.cli.workers import MANY, Workers, chosen_workers, run_together
 
 if TYPE_CHECKING:
+    from unnoise.evaluation.protocols import Evaluation
+    from unnoise.evaluation.zero_shot import Cell
     from unnoise.model.likelihood import Score
     from unnoise.model.model import Model
 
@@ -66,14 +70,38 @@ class ScoreCommand:
 
 @dataclass
 class EvalCommand:
-    """Bits per character over a data set.
+    """Bits per character over a data set; with --protocol, a published kind of figure with the true bound beside it.
 
     Example: unnoise eval --model runs/first --data path/to/text8 --split test
+    Example: unnoise eval --model runs/first --data path/to/wikitext2 --protocol mdlm
     """
 
-    data: Annotated[str, arg(help="As for train.")] = "sotu"
-    model: ModelName = None
-    split: Annotated[str, arg(help="train, valid or test.")] = "test"
+    data: Annotated[
+        str, arg(help="As for train; for a protocol also the file of a benchmark, for a table a folder of them.")
+    ] = "sotu"
+    model: Annotated[
+        UseAppendAction[tuple[str, ...]],
+        arg(help=f"As for score, default: {DEFAULT_MODEL}; for a table several, each with --model."),
+    ] = ()
+    split: Annotated[str | None, arg(help="train, valid or test; default: test, for a protocol the one that is published.")] = (
+        None
+    )
+    protocol: Annotated[
+        str | None,
+        arg(help="Whose evaluation, the true bound beside it: bound, mdlm, sedd, bd3lm, duo or md4 (docs/protocols.md)."),
+    ] = None
+    benchmark: Annotated[
+        str | None,
+        arg(
+            help="What the data of a protocol are: lambada, wikitext2, wikitext103, ptb, lm1b, ag_news, arxiv, pubmed, text8, "
+            "enwik8 or plain; default: as the path is named, else plain."
+        ),
+    ] = None
+    table: Annotated[str | None, arg(help="zero-shot: every model on every benchmark in the folder --data, by --protocol.")] = (
+        None
+    )
+    out: Annotated[Path, arg(help="Folder of a table; what is done there is not computed again.")] = Path("zero-shot")
+    passes: Annotated[int, arg(help="Passes of the published figure: the first is the figure, all give its mean.")] = 2
     texts: Annotated[
         Literal["windows", "whole"] | None,
         arg(help="Windows of one stream, or whole texts (lines, records) with their ends; default: as it was trained."),
@@ -91,17 +119,61 @@ class EvalCommand:
         at_least(1, windows=self.windows)
         at_least(1, samples=self.samples)
         workers = chosen_workers(self.workers, self.windows or MANY, self.as_json)
+        if self.table is not None:
+            if self.table != "zero-shot":
+                raise ValueError(f"unknown table {self.table!r}: there is zero-shot")
+            return run_together(workers, self.device, self._table, self._show_table)
+        if len(self.model) > 1:
+            raise ValueError("several models make a table: give --table zero-shot, or one --model")
+        if self.protocol is not None:
+            return run_together(workers, self.device, self._by_protocol, self._show_protocol)
+        if self.benchmark is not None:
+            raise ValueError("--benchmark is for a protocol: give --protocol too, such as --protocol mdlm")
         return run_together(workers, self.device, self._evaluate, self._show)
+
+    @property
+    def _name(self) -> str | None:
+        return self.model[0] if self.model else None
+
+    def _by_protocol(self, device: str) -> "Evaluation":
+        from unnoise.evaluation.protocols import evaluate
+
+        model = open_model(self._name, device)
+        if model.codec.grid:
+            raise ValueError("protocols are for texts, and this is a model of images")
+        name = self.protocol or "bound"
+        return evaluate(model, name, self.data, self.benchmark, self.split, self.windows, self.samples, self.passes, self.seed)
+
+    def _show_protocol(self, found: "Evaluation") -> int:
+        print(json.dumps(found.as_dict()) if self.as_json else described(found))
+        return 0
+
+    def _table(self, device: str) -> "list[Cell]":
+        from unnoise.evaluation.zero_shot import TableOptions, zero_shot
+
+        options = TableOptions(self.protocol or "mdlm", self.windows, self.samples, self.passes, self.seed)
+        models = self.model or (str(folder_of(None)),)
+        show = None if self.as_json else lambda cell: print(cell_line(cell), flush=True)
+        return zero_shot(models, Path(self.data), self.out, options, lambda name: open_model(name, device), show)
+
+    def _show_table(self, cells: "list[Cell]") -> int:
+        from unnoise.evaluation.zero_shot import NAME
+
+        if self.as_json:
+            print(json.dumps({"out": str(self.out), "cells": [asdict(cell) for cell in cells]}))
+        else:
+            print(f"\n{(self.out / f'{NAME}.md').read_text(encoding='utf-8')}\nwrote {self.out / NAME}.md and .csv")
+        return 0
 
     def _evaluate(self, device: str) -> "tuple[Model, dict[str, Any]]":
         from unnoise.data.corpus import corpus
         from unnoise.evaluation.dataset import evaluate_split, read_texts
 
-        model = open_model(self.model, device)
+        model = open_model(self._name, device)
         if self.texts is not None:
             read_texts(model, self.texts == "whole")
         source = corpus(self.data)
-        return model, evaluate_split(model, source, self.split, self.windows, self.samples, self.seed, self.error)
+        return model, evaluate_split(model, source, self.split or "test", self.windows, self.samples, self.seed, self.error)
 
     def _show(self, result: "tuple[Model, dict[str, Any]]") -> int:
         from unnoise.evaluation.dataset import LOSSY, figure_kind

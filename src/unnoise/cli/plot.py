@@ -17,18 +17,22 @@ if TYPE_CHECKING:
 @dataclass
 class PlotCommand:
     """Draw a picture: the training curve, the noise schedule of a model or several side by side, the loss at each noise level,
-    a chain as a filmstrip, or the quality of each sampler's texts against network calls.
+    a chain as a filmstrip, the quality of each sampler's texts against network calls, or the frontier of a judge's perplexity
+    and the texts' entropy over temperatures.
 
     Example: unnoise plot chain --model wiki --out chain.png
     """
 
-    kind: Annotated[Positional[str], arg(metavar="KIND", help="curve, schedule, loss, chain or quality.")]
+    kind: Annotated[Positional[str], arg(metavar="KIND", help="curve, schedule, loss, chain, quality or frontier.")]
     model: ModelName = None
     out: Annotated[Path | None, arg(help="The file, .png or .svg; default: KIND.png.")] = None
     data: Annotated[
-        str | None, arg(help="Held-out text for `loss` (sotu by default), and to set beside the `quality`; as for train.")
+        str | None,
+        arg(help="Held-out text for `loss` (sotu by default), and to set beside the `quality` or `frontier`; as for train."),
     ] = None
-    steps: Annotated[int, arg(help="Denoising steps of the chain, or those over which schedules reveal tokens.")] = 128
+    steps: Annotated[
+        int, arg(help="Denoising steps of the chain and of the frontier's texts, or those over which schedules reveal tokens.")
+    ] = 128
     schedules: Annotated[
         tuple[str, ...],
         arg(help="For `schedule`, instead of a model: linear cosine polynomial:w=2 log-linear geometric hybrid …, or methods."),
@@ -39,7 +43,15 @@ class PlotCommand:
     ] = None
     samplers: Annotated[tuple[str, ...], arg(help="Whose quality; names from `unnoise ls`; default: five of them.")] = ()
     calls: Annotated[tuple[int, ...], arg(help="Network calls, at most; default: 16 32 64 128 256.")] = ()
-    num_samples: Annotated[int, arg(help="Texts for each point of the quality.")] = 16
+    num_samples: Annotated[int, arg(help="Texts for each point of the quality or frontier.")] = 16
+    temperatures: Annotated[tuple[float, ...], arg(help="Of the frontier; default: 0.7 0.8 0.9 1.0.")] = ()
+    float32_gumbel: Annotated[
+        bool,
+        arg(
+            help="For `frontier` with --samplers ancestral: draw with float32 Gumbel noise, which loses rare tokens and "
+            "flatters the texts; only to reproduce that artefact of some papers' code."
+        ),
+    ] = False
     seed: int = 0
     as_json: Json = False
 
@@ -49,8 +61,10 @@ class PlotCommand:
 
         out = self.out or Path(f"{self.kind}.png")
         more: dict[str, Any] = {}
-        if self.kind not in ("curve", "schedule", "loss", "chain", "quality"):
-            raise ValueError(f"unknown picture {self.kind!r}: use one of curve, schedule, loss, chain, quality")
+        if self.kind not in ("curve", "schedule", "loss", "chain", "quality", "frontier"):
+            raise ValueError(f"unknown picture {self.kind!r}: use one of curve, schedule, loss, chain, quality, frontier")
+        if (self.temperatures or self.float32_gumbel) and self.kind != "frontier":
+            raise ValueError("--temperatures and --float32-gumbel are for `unnoise plot frontier`")
         if self.schedules:
             more["revealed"] = self._schedules(out)
         elif self.kind == "curve":
@@ -65,6 +79,8 @@ class PlotCommand:
                     plot.plot_loss(model, out, self.data or "sotu")
                 case "chain":
                     plot.plot_chain(model, out, self.steps, self.seed)
+                case "frontier":
+                    more["frontier"] = self._frontier(model, out)
                 case _:
                     more["quality"] = self._quality(model, out)
         print(json.dumps({"out": str(out), **more}) if self.as_json else f"wrote {out}")
@@ -77,6 +93,24 @@ class PlotCommand:
         if self.kind != "schedule" or self.model is not None:
             raise ValueError("--schedules are for `unnoise plot schedule` without --model")
         return [one._asdict() for one in plot_schedules(self.schedules, out, self.steps, self.length)]
+
+    def _frontier(self, model: "Model", out: Path) -> list[dict[str, Any]]:
+        """Quality against variety over temperatures."""
+        from unnoise.cli.frontier import plot_frontier_of
+
+        return plot_frontier_of(
+            model,
+            out,
+            self.judge,
+            self.data,
+            self.samplers,
+            self.temperatures,
+            self.steps,
+            self.num_samples,
+            self.seed,
+            self.float32_gumbel,
+            self.as_json,
+        )
 
     def _quality(self, model: "Model", out: Path) -> list[dict[str, Any]]:
         """Measure, with a line for each point as it comes, and draw."""

@@ -24,10 +24,11 @@ DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight"
 class Codec(ABC):
     """Text ↔ tokens 0…K−1.
 
-    kind: the name of this kind of codec. vocab: K, the end token included. end: its index, or None. unit: what bits are counted
-    per. length: how many tokens each text has, where that is fixed. grid: how these lie in rows and columns, where they do.
-    joins_blanks: whether a blank and the word after it are one token, as in byte-level BPE. separator: what stands between any
-    two tokens, where something does.
+    kind: the name of this kind of codec. vocab: K, the end token included. end: its index, or None. begin: the token that
+    stands before a text, where that is not the end token of the one before. unit: what bits are counted per. length: how many
+    tokens each text has, where that is fixed. grid: how these lie in rows and columns, where they do. joins_blanks: whether a
+    blank and the word after it are one token, as in byte-level BPE. separator: what stands between any two tokens, where
+    something does.
 
     A codec of your own gives `vocab`, `encode`, `decode` and `show`; `build` where it is made from texts; `config` and
     `from_config` where it must be saved with its model, and `save` for what does not fit into a configuration.
@@ -36,6 +37,7 @@ class Codec(ABC):
     kind: ClassVar[str]
     vocab: int
     end: int | None = None
+    begin: int | None = None
     unit: str = "character"
     length: int | None = None
     grid: tuple[int, ...] = ()

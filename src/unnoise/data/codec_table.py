@@ -9,12 +9,13 @@ from unnoise.data.bpe import Bpe, Gpt2
 from unnoise.data.codec import Bytes, Characters, Codec, Text8, check_texts
 from unnoise.data.numbers import Numbers
 from unnoise.data.pixels import Pixels
+from unnoise.data.text8_specials import Text8Specials
 from unnoise.data.tokenizer import PretrainedTokenizer
 from unnoise.files import read_bytes
 from unnoise.registry import find, register_builtin, registered
 
 register_builtin("codec", {"text8": Text8, "bytes": Bytes, "chars": Characters, "bpe": Bpe, "gpt2": Gpt2})
-register_builtin("codec", {"numbers": Numbers})
+register_builtin("codec", {"numbers": Numbers, "text8-35": Text8Specials})
 register_builtin("codec", {"pixels": Pixels, "tokenizer": PretrainedTokenizer})  # which come with images, or with a model
 AUTO = "auto"
 DESCRIBED_IN = ("config.json", "index.json")  # of a model, of token shards

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from unnoise.model.io import load
+from unnoise.model.likelihood import Score
 from unnoise.model.model import Model
 
 JUDGE = "wiki-ar"  # the bundled judge
@@ -37,10 +38,18 @@ class OwnJudge:
 
     def bits_per_char(self, texts: Sequence[str]) -> float:
         """Exact, each text by itself."""
+        return self._score(texts).bits_per_char
+
+    def judged(self, texts: Sequence[str]) -> tuple[float, int, int]:
+        """Nats of all texts, and how many tokens of the judge's own codec, and characters, they have."""
+        score = self._score(texts)
+        return score.nats, sum(len(self.model.codec.encode(text)) for text in texts), score.characters
+
+    def _score(self, texts: Sequence[str]) -> Score:
         score = self.model.score(texts)
         if score.read is not None:
             raise ValueError("the judge reads another alphabet than these texts are written in: take one with the same codec")
-        return score.bits_per_char
+        return score
 
 
 def judge(name: str | Path = JUDGE) -> Judge:

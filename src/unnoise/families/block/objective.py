@@ -68,11 +68,13 @@ class BlockElbo(Objective):
 
         Their number is uniform in 1…m for each block of m tokens, stratified over blocks and texts.
         """
+        return self.hide_at(there, stratified(len(there), there.device, generator), generator)
+
+    def hide_at(self, there: Tensor, v: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
+        """The same, with numbers v [B], uniform on [0, 1), that decide how many positions are hidden."""
         blocks = pad(there, (0, -there.shape[1] % self.block)).unflatten(1, (-1, self.block))  # [B, N, block]
         tokens = blocks.sum(2)
-        u = stratified(len(there), there.device, generator)[:, None] + TURN * torch.arange(
-            blocks.shape[1], dtype=torch.float64, device=there.device
-        )
+        u = v[:, None] + TURN * torch.arange(blocks.shape[1], dtype=torch.float64, device=there.device)
         count = ((u % 1) * tokens).long() + 1
         hidden = (block_ranks(blocks, there, generator) < count[:, :, None]) & blocks
         share = (count / tokens.clamp_min(1))[:, :, None].expand(hidden.shape)

@@ -1,0 +1,81 @@
+"""`unnoise harness`: tasks of lm-evaluation-harness."""
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from tyro.conf import arg
+
+from unnoise.cli.base import Device, Json, ModelName, at_least, open_model
+
+
+@dataclass
+class HarnessCommand:
+    """Tasks of lm-evaluation-harness (extra `eval`): answers by bounds that never noise the prompt, exact where that is cheap.
+
+    Example: unnoise harness --model runs/first --tasks path/to/lambada_test.jsonl --limit 100
+    """
+
+    tasks: Annotated[
+        tuple[str, ...],
+        arg(
+            help="Names that the harness knows, or files: .jsonl with `text` (LAMBADA), or `question`, `choices` and `answer`."
+        ),
+    ]
+    model: ModelName = None
+    draws: Annotated[int, arg(help="Of the bound of each answer; one where that is exact (ar, blocks of one, one token).")] = (
+        128
+    )
+    limit: Annotated[int | None, arg(help="At most so many documents of each task.")] = None
+    fewshot: Annotated[int | None, arg(help="Examples before each question; default: the task's.")] = None
+    no_greedy: Annotated[
+        bool, arg(help="Do not find out whether answers of several tokens are what the model would write (LAMBADA's acc).")
+    ] = False
+    steps: Annotated[int | None, arg(help="Network calls for each text that is written.")] = None
+    sampler: Annotated[str | None, arg(help="For texts that are written; default: the model's own.")] = None
+    seed: int = 0
+    device: Device = "auto"
+    as_json: Json = False
+
+    def run(self) -> int:
+        """Run the tasks and print."""
+        from unnoise.cli.base import device_named
+        from unnoise.evaluation.harness_tasks import run_harness
+
+        if not self.tasks:
+            raise ValueError("name at least one task, such as: --tasks path/to/lambada_test.jsonl")
+        at_least(1, draws=self.draws, limit=self.limit, steps=self.steps)
+        model = open_model(self.model, device_named(self.device))
+        found = run_harness(
+            model,
+            self.tasks,
+            self.draws,
+            self.seed,
+            not self.no_greedy,
+            self.limit,
+            self.fewshot,
+            {"steps": self.steps, "sampler": self.sampler},
+        )
+        print(json.dumps(found, default=str) if self.as_json else _described(found))
+        return 0
+
+
+def _described(found: dict[str, Any]) -> str:
+    lines = []
+    for task, metrics in found["results"].items():
+        for name, value in metrics.items():
+            if not isinstance(value, float | int) or "stderr" in name or name in ("alias", "sample_len"):
+                continue
+            plain, _, filtered = name.partition(",")
+            error = metrics.get(f"{plain}_stderr,{filtered}")
+            spread = f" ± {error:.4f} over documents" if isinstance(error, float) else ""
+            lines.append(f"{task:20s} {plain:12s} {value:.4f}{spread}")
+    answers = found["answers"]
+    if answers["asked"]:
+        drawn = answers["asked"] - answers["exact"]
+        lines.append(f"{answers['asked']} answers, {answers['exact']} of them exact")
+        if drawn:
+            lines[-1] += f", {drawn} by {answers['draws']} draws of a bound each: ± {answers['mean_stderr_nats']:.3f} nats"
+    if answers["shortened"]:
+        lines.append(f"{answers['shortened']} prompts were longer than the model reads, and lost their beginning")
+    return "\n".join(lines)

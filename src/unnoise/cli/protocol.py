@@ -1,0 +1,64 @@
+"""How `unnoise eval --protocol` and `--table` show what they found."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from unnoise.evaluation.protocols import Evaluation
+    from unnoise.evaluation.zero_shot import Cell
+
+
+def described(found: "Evaluation") -> str:
+    """The published kind of figure, the bound beside it, and what differs."""
+    facts = found.as_dict()
+    one, chunks, bound = found.protocol, found.chunks, facts["bound"]
+    lines = [f"{one.name} ({one.paper}) on {found.benchmark.name}, {found.split}: {one.words}"]
+    lost = f", {chunks.dropped:,} of {chunks.tokens:,} tokens in none" if chunks.dropped else ""
+    lines.append(
+        f"{chunks.documents:,} documents, {len(chunks.x):,} windows of {chunks.x.shape[1]}{lost}; "
+        f"measured on {found.windows:,}, {found.bound.tokens:,} tokens counted"
+    )
+    if chunks.x.shape[1] != found.benchmark.length and one.loss is not None:
+        lines.append(f"published figures are of windows of {found.benchmark.length}; these are the model's own")
+    if "published" in facts:
+        mean = facts["published"]["mean"]
+        value, unit = facts["published"]["value"], "bits per token" if one.bits else "perplexity"
+        over = f"{mean['bits_per_token' if one.bits else 'perplexity']:.3f}"
+        again = "" if found.exact else f" (one draw for each window; {over} on average over passes)"
+        lines.append(f"as published   {value:.3f} {unit}{again}")
+    kind = "exact" if found.exact else "true bound"
+    error = "" if found.exact else f" ± {bound['perplexity_stderr']:.3f}"
+    spread = "" if found.exact else f" ± {bound['bits_per_char_stderr']:.4f}"
+    lines.append(
+        f"{kind:14s} {bound['perplexity']:.3f}{error} perplexity, {bound['bits_per_token']:.4f} bits per token, "
+        f"{bound['bits_per_char']:.4f}{spread} bits per character" + ("" if found.exact else f", {found.draws} draws each")
+    )
+    if found.gaps:
+        lines += _difference(found)
+    if chunks.specials:
+        share = chunks.specials / (chunks.specials + chunks.tokens - chunks.dropped)
+        lines.append(f"{share:.1%} of the tokens are begin and end tokens of windows, which are easy to guess")
+    return "\n".join(lines)
+
+
+def _difference(found: "Evaluation") -> list[str]:
+    nats, error = found.difference
+    tokens = found.bound.tokens
+    verdict = {
+        None: "cannot be told from the bound by these draws",
+        True: f"lies {-nats:.5f} ± {error:.5f} nats a token above the bound",
+        False: f"lies {nats:.5f} ± {error:.5f} nats a token below the bound: it is none itself",
+    }[found.is_bound]
+    lines = [f"on average the published kind {verdict}; bound − published, {nats:+.5f} ± {error:.5f}, is made of"]
+    for gap in found.gaps:
+        spread = f" ± {gap.stderr / tokens:.5f}" if gap.stderr else ""
+        lines.append(f"  {gap.nats / tokens:+.5f}{spread}  {gap.name}: {gap.words}")
+    return lines
+
+
+def cell_line(cell: "Cell") -> str:
+    """One line for a cell as it comes."""
+    found = cell.found
+    published = f"{found['published']['value']:9.3f} as published" if "published" in found else ""
+    kind = "exact" if found["bound"]["exact"] else "bound"
+    again = ", done before" if cell.kept else ""
+    return f"{cell.model}  {cell.benchmark:12s}{published}  {found['bound']['perplexity']:9.3f} {kind}{again}"

@@ -1,0 +1,85 @@
+"""Documents cut into windows of one length, as published evaluations cut them.
+
+Documents are concatenated, a thousand at a time, cut side by side, and the remainder of each thousand is dropped: that is how
+`datasets.map(batched=True)` came to do it in the code of SEDD, MDLM, BD3-LM and Duo. There the borders also depend on the
+number of processors; here it is one.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unnoise.data.codec import Codec
+
+ROWS = 1000  # documents that are concatenated, the default of datasets.map
+
+
+@dataclass(frozen=True)
+class Wrapping:
+    """How documents become windows.
+
+    ends: an end token follows each document. around: each window is begin token, length − 2 tokens, end token. rows: documents
+    that are concatenated, the remainder dropped; None: all. whole_batches: the number of windows is cut to a multiple of it.
+    """
+
+    ends: bool = True
+    around: bool = False
+    rows: int | None = ROWS
+    whole_batches: int = 1
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Windows x [N, L] long, and what was done to get them.
+
+    documents: how many went in. tokens: theirs, with the end tokens between them. dropped: of these, in no window. specials:
+    begin and end tokens put around windows. characters: of the text in the windows, by the share of tokens that they hold.
+    """
+
+    x: Tensor
+    documents: int
+    tokens: int
+    dropped: int
+    specials: int
+    characters: float
+
+
+def chunk(texts: Sequence[str], codec: Codec, length: int, wrapping: Wrapping) -> Chunks:
+    """Windows of `length` tokens; ValueError if the codec lacks an end token that is needed, or there is too little text."""
+    needed = wrapping.around or wrapping.ends
+    if needed and codec.end is None:
+        raise ValueError(
+            f"this protocol puts an end token between documents or around windows, and the codec {codec.kind} has none here"
+        )
+    inside = length - 2 if wrapping.around else length
+    if inside < 1:
+        raise ValueError(f"windows of {length} tokens have no room beside their begin and end tokens")
+    end = -1 if codec.end is None else codec.end
+    begin = end if codec.begin is None else codec.begin
+    ends = np.array([end] if wrapping.ends else [], dtype=np.int64)
+    rows: list[np.ndarray] = []
+    tokens = 0
+    for start in range(0, len(texts), wrapping.rows or len(texts)):
+        batch = texts[start : start + (wrapping.rows or len(texts))]
+        joined = np.concatenate([np.concatenate([codec.encode(text), ends]) for text in batch])
+        tokens += len(joined)
+        rows += list(joined[: len(joined) // inside * inside].reshape(-1, inside))
+    if len(rows) >= wrapping.whole_batches:
+        rows = rows[: len(rows) // wrapping.whole_batches * wrapping.whole_batches]
+    if not rows:
+        raise ValueError(f"the texts have {tokens} tokens, too few for one window of {length}")
+    x = torch.from_numpy(np.stack(rows))
+    if wrapping.around:
+        x = torch.nn.functional.pad(x, (1, 0), value=begin)
+        x = torch.nn.functional.pad(x, (0, 1), value=end)
+    kept = len(rows) * inside
+    characters = sum(map(len, texts)) * kept / tokens
+    return Chunks(x, len(texts), tokens, tokens - kept, x.numel() - kept, characters)
+
+
+def pieces(texts: Iterable[str], length: int) -> list[str]:
+    """A stream cut into documents of `length` characters, a shorter last one dropped (text8 as MDLM reads it)."""
+    return [text[i : i + length] for text in texts for i in range(0, len(text) - length + 1, length)]

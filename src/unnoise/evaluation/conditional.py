@@ -1,0 +1,271 @@
+"""Bounds on −log p(answer | prompt): the prompt is read as it stands, and only the answer is noised.
+
+For masked noise that is the model's own conditional. Of m hidden tokens
+−log p(x^A | x^P) ≤ m·E_{k ~ U{1…m}} E_{k of them masked} (1/k) Σ_masked −log μ(x^i | the rest, t),
+where the noise level is that at which the k-th mask falls, n ~ Beta(k, m − k + 1), α(t) = 1 − n (ARDM, arXiv:2110.02037; LLaDA,
+arXiv:2502.09992, with a network that needs no t). The number of masks is drawn instead of a time and stratified over the
+draws. For m = 1, where t is not read, one call is exact. Elsewhere, as with uniform noise, a prompt that is kept clean is a
+heuristic: the bound is then one of the model that `infill` draws from.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unnoise import distributed
+from unnoise.denoiser import Denoiser, predict, predict_clean
+from unnoise.families.autoregressive import Autoregressive, next_token_denoiser
+from unnoise.families.block import BlockElbo, Blocks
+from unnoise.families.block.denoiser import block_denoiser
+from unnoise.families.block.objective import TURN
+from unnoise.model.batches import rows_at_once
+from unnoise.model.model import Model
+from unnoise.objective import Elbo
+from unnoise.objective.base import sum_rows
+from unnoise.prediction import MeanPrediction
+from unnoise.process import Masked, Process
+from unnoise.process.base import gather
+from unnoise.rng import RowGenerator, seed_of, uniform
+
+SETS = 4  # independent sets of draws, from which the error comes
+ROWS = 32  # rows of one network call, at most
+Draw = Callable[[Tensor, Tensor, Tensor, RowGenerator], Tensor]
+"""x, free [B, L], v [B] uniform on [0, 1), generator → nats [B]: one draw."""
+
+
+@dataclass(frozen=True)
+class Conditional:
+    """Nats of each of N answers and the standard error of each by drawing: [N] float64; error of their sum; draws of each.
+
+    exact: whether each is −log p itself: [N] bool.
+    """
+
+    nats: Tensor
+    stderr: Tensor
+    error: float
+    draws: Tensor
+    exact: Tensor
+
+
+@torch.no_grad()
+def conditional(
+    model: Model, x: Tensor, known: Tensor, draws: int = 128, seed: int = 0, sets: int = SETS, numbers: Tensor | None = None
+) -> Conditional:
+    """−log p(the rest | the positions `known`), or a bound on it: x [N, L] long, known [N, L] bool.
+
+    draws: of each answer, in `sets` independent sets; one where that is exact. numbers: of the rows, which decide their noise
+    with the seed; by default 0…N − 1.
+    """
+    if sets < 2 or draws < sets:
+        raise ValueError(f"an error bar needs at least {max(sets, 2)} draws, found {draws}")
+    model.network.eval()
+    x, free = x.to(model.device), ~known.to(model.device)
+    estimator = estimator_of(model)
+    certain = is_exact(model, free)
+    numbers = torch.arange(len(x), device=x.device) if numbers is None else numbers.to(x.device)
+    nats, stderr = (torch.zeros(len(x), dtype=torch.float64) for _ in range(2))
+    error = 0.0
+    if bool(certain.any()):
+        nats[certain.cpu()] = _rows(estimator, x[certain], free[certain], numbers[certain], 1, seed)[:, 0]
+    if not bool(certain.all()):
+        some = ~certain
+        each = draws // sets
+        found = torch.stack(
+            [_rows(estimator, x[some], free[some], numbers[some], each, seed_of(seed, i)).mean(1) for i in range(sets)]
+        )
+        nats[some.cpu()] = found.mean(0)
+        stderr[some.cpu()] = found.std(0) / math.sqrt(sets)
+        error = float(found.sum(1).std() / math.sqrt(sets))
+    counts = torch.where(certain.cpu(), 1, draws // sets * sets)
+    return Conditional(nats, stderr, error, counts, certain.cpu())
+
+
+def _rows(estimator: Draw, x: Tensor, free: Tensor, numbers: Tensor, each: int, seed: int) -> Tensor:
+    """`each` draws for every row, stratified among each other: [N, each] float64. A row's depend on its number alone."""
+    rows = torch.arange(len(x), device=x.device).repeat_interleave(each)
+    place = torch.arange(each, device=x.device).repeat(len(x))
+    shift = RowGenerator(seed_of(seed, each), numbers).uniform((len(x),)) if each > 1 else _spread(seed, numbers)
+    v = (shift[rows] + place / each) % 1
+    at_once = rows_at_once(x.shape[1], ROWS, x.device)
+    parts = torch.arange(len(rows), device=x.device).split(at_once)
+
+    def some(i: int) -> Tensor:
+        part = parts[i]
+        generator = RowGenerator(seed, numbers[rows[part]] * each + place[part])
+        return estimator(x[rows[part]], free[rows[part]], v[part], generator).double().cpu()
+
+    return torch.cat(distributed.each(len(parts), some)).view(len(x), each)
+
+
+def _spread(seed: int, numbers: Tensor) -> Tensor:
+    """u + n·golden ratio mod 1, with one u for all: each uniform, together evenly spread: [N]."""
+    return (RowGenerator(seed, numbers).uniform(()) + TURN * numbers.double()) % 1
+
+
+# ---- one draw, for each kind of model -----------------------------------------------------------------------------------
+
+
+def estimator_of(model: Model) -> Draw:
+    """One draw of the conditional bound of this model, or ValueError where there is none."""
+    bound, denoiser = model.bound, model.denoiser
+    if isinstance(bound, Autoregressive):
+        return lambda x, free, v, generator: next_token_nats(model, x, free)
+    if isinstance(bound, BlockElbo):
+        return lambda x, free, v, generator: block_nats(bound, denoiser, x, free, v, generator)
+    process = model.process
+    if counts_masks(model):
+        assert isinstance(process, Masked)
+        return lambda x, free, v, generator: mask_count_nats(process, denoiser, x, free, v, generator)
+    if isinstance(bound, Elbo):
+        return lambda x, free, v, generator: clamped_nats(bound, denoiser, x, free, v, generator)
+    raise ValueError(f"{model.method.name} has no bound on a text that goes on a given one")
+
+
+def counts_masks(model: Model) -> bool:
+    """Whether the number of masks can be drawn instead of a time: masked noise with one schedule, a mean, continuous time."""
+    process, bound = model.process, model.bound
+    mean = issubclass(model.method.parameterization.prediction, MeanPrediction)
+    discrete = isinstance(bound, Elbo) and bound.steps is not None
+    return isinstance(process, Masked) and not isinstance(bound, BlockElbo) and not process.per_token and mean and not discrete
+
+
+def is_exact(model: Model, free: Tensor) -> Tensor:
+    """For which answers one draw is −log p itself: free [N, L] → [N] bool."""
+    if model.method.exact:
+        return torch.ones(len(free), dtype=torch.bool, device=free.device)
+    one_call = model.method.time_free and (counts_masks(model) or isinstance(model.bound, BlockElbo))
+    return (free.sum(1) <= 1) & one_call
+
+
+def next_token_nats(model: Model, x: Tensor, free: Tensor) -> Tensor:
+    """Σ_free −log p(x^i | x^{<i}): [B], exact; what is given must stand before what is not."""
+    _check_prefix(free)
+    return -(gather(next_token_log_probs(model, x), x) * free).sum(-1)
+
+
+def next_token_log_probs(model: Model, x: Tensor) -> Tensor:
+    """log p(x^i | x^{<i}) of every token: [B, L] → [B, L, K]."""
+    network = next_token_denoiser(model.denoiser, "the autoregressive likelihood")
+    start = torch.full_like(x[:, :1], model.process.vocab)
+    return network.next_token(torch.cat([start, x[:, :-1]], 1), None)[0]
+
+
+def mask_count_nats(process: Masked, denoiser: Denoiser, x: Tensor, free: Tensor, v: Tensor, generator: RowGenerator) -> Tensor:
+    """m/k·Σ over k masked of the m free positions of −log μ(x^i | the rest), k = ⌈v·m⌉: [B]."""
+    tokens = free.sum(1)
+    count = ((v * tokens).long() + 1).minimum(tokens.clamp_min(1))
+    order = torch.where(free, uniform(x.shape, x.device, generator), 2.0)
+    ranked = order.sort(1).values
+    noise = ranked.gather(1, count[:, None] - 1)[:, 0]
+    hidden = (order <= noise[:, None]) & free
+    x_t = x.masked_fill(hidden, process.mask)
+    t = process.schedule.inverse(1 - noise.clamp_max(1.0))
+    prediction = predict(denoiser, process, x_t, t, hidden)
+    nats = process.surprise(prediction, x[hidden], x_t[hidden], t[:, None].expand(x.shape)[hidden])
+    return (tokens / count).to(nats.dtype) * sum_rows(nats, hidden)
+
+
+def block_nats(bound: BlockElbo, denoiser: Denoiser, x: Tensor, free: Tensor, v: Tensor, generator: RowGenerator) -> Tensor:
+    """Σ_k m/j·Σ over j masked of the m free positions of block k of −log μ(x^i | the rest of the block, x^{<k}): [B]."""
+    _check_prefix(free)
+    hidden, share = bound.hide_at(free, v, generator)
+    return bound.at(denoiser, x, hidden, share, torch.where(hidden, 1 / share.clamp_min(1e-9), 0))
+
+
+def clamped_nats(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor, v: Tensor, generator: RowGenerator) -> Tensor:
+    """The bound of the process that keeps what is given clean: integrand and boundary terms of free positions alone: [B]."""
+    t, weight = bound.times_at(v)
+    nats = noised_nats(bound, denoiser, x, free, t, generator)
+    return weight.to(nats.dtype) * nats + noise_end(bound, denoiser, x, free) + data_end(bound, denoiser, x, free, generator)
+
+
+def noised_nats(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor, t: Tensor, generator: RowGenerator) -> Tensor:
+    """Σ over free positions of the bound's term at times t [B], what is given kept clean: [B]."""
+    process = bound.process
+    x_t = torch.where(free, process.noised(x, None, t[:, None].expand(x.shape), generator), x)
+    where = bound.positions(x_t) & free
+    prediction = predict(denoiser, process, x_t, t, where)
+    nats = bound.term(prediction, x[where], x_t[where], t[:, None].expand(x.shape)[where].double())
+    return sum_rows(nats, where)
+
+
+def noise_end(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor) -> Tensor:
+    """The boundary term at t = 1 of free positions: KL(q(x_1|x_0) ‖ π), or the cost of the signal that masks leave: [B]."""
+    process = bound.process
+    nats = (process.noise_kl(x) * free).sum(-1)
+    if process.residual_signal == 0:
+        return nats
+    late = torch.ones(len(x), dtype=torch.float64, device=x.device)
+    x_t = x.masked_fill(free, process.states - 1)
+    return nats + process.residual_signal * _surprise(process, denoiser, x, x_t, free, late)
+
+
+def data_end(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor, generator: RowGenerator) -> Tensor:
+    """The boundary term at the start of the integral, where noise is left: E Σ_free −log p(x_0 | x_start): [B]."""
+    if not bound.leaves_noise:
+        return x.new_zeros(len(x), dtype=torch.float64)
+    start = bound.start_times(x)
+    x_t = torch.where(free, bound.process.noised(x, None, start[:, None].expand(x.shape), generator), x)
+    return _surprise(bound.process, denoiser, x, x_t, free & bound.process.active(x_t), start).double()
+
+
+def _surprise(process: Process, denoiser: Denoiser, x: Tensor, x_t: Tensor, where: Tensor, t: Tensor) -> Tensor:
+    prediction = predict(denoiser, process, x_t, t, where)
+    return sum_rows(process.surprise(prediction, x[where], x_t[where], t[:, None].expand(x.shape)[where]), where)
+
+
+def _check_prefix(free: Tensor) -> None:
+    if not bool((free.long().diff(dim=1) >= 0).all()):
+        raise ValueError("this model reads left to right: what is given must stand before what is to be judged")
+
+
+# ---- would it have written just this? -----------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def greedy(model: Model, x: Tensor, known: Tensor) -> Tensor:
+    """Whether the model, taking the likeliest token each time, writes just this after what is given: [N] bool.
+
+    Left to right for ar; for masked noise the surest position first, one a call, as LLaDA's evaluation does (in blocks, those
+    of the first unfinished block). False for other noise, where nothing is written once and for all.
+    """
+    model.network.eval()
+    x, free = x.to(model.device), ~known.to(model.device)
+    if isinstance(model.bound, Autoregressive):
+        best = torch.cat([next_token_log_probs(model, part).argmax(-1) for part in x.split(ROWS)])
+        return ((best == x) | ~free).all(1).cpu()
+    process = model.process
+    if not isinstance(process, Masked) or not (counts_masks(model) or isinstance(model.bound, BlockElbo)):
+        return torch.zeros(len(x), dtype=torch.bool)
+    block = process.block if isinstance(process, Blocks) else x.shape[1]
+    right = torch.ones(len(x), dtype=torch.bool, device=x.device)
+    hidden = free.clone()
+    while bool((alive := right & hidden.any(1)).any()):
+        rows = alive.nonzero()[:, 0][:ROWS]
+        best, place = _surest(model, x[rows], hidden[rows], block)
+        right[rows] &= best == x[rows].gather(1, place[:, None])[:, 0]
+        hidden[rows, place] = False
+    return right.cpu()
+
+
+def _surest(model: Model, x: Tensor, hidden: Tensor, block: int) -> tuple[Tensor, Tensor]:
+    """The likeliest token of the surest position of each row, and that position: [B] long each."""
+    process = model.process
+    assert isinstance(process, Masked)
+    first = hidden.long().argmax(1) // block
+    now = hidden & (torch.arange(x.shape[1], device=x.device) // block == first[:, None])
+    x_t = x.masked_fill(hidden, process.mask)
+    share = hidden.sum(1) / x.shape[1]
+    if isinstance(process, Blocks):
+        t = share[:, None].expand(x.shape).to(torch.get_default_dtype())
+        log_p = block_denoiser(model.denoiser, "block diffusion").blocks(x_t, x_t, t, now, block).log_probs
+    else:
+        log_p = predict_clean(model.denoiser, process, x_t, process.schedule.inverse(1 - share.double()), now)
+    surest = log_p.max(-1)
+    value = torch.full(x.shape, -torch.inf, device=x.device).masked_scatter(now, surest.values.float())
+    place = value.argmax(1)
+    token = torch.zeros_like(x).masked_scatter(now, surest.indices)
+    return gather(token, place), place

@@ -1,0 +1,91 @@
+"""Tasks of lm-evaluation-harness: by their names, or from local files of JSON lines."""
+
+import gzip
+import importlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from unnoise.data.splits import ALIASES, SPLITS
+from unnoise.model.model import Model
+from unnoise.model.options import SamplingKeywords
+
+RESAMPLES = 1000  # by which the harness finds the error over documents of some metrics
+
+
+def local_task(path: Path) -> dict[str, Any]:
+    """The task of a file: records with `choices` and `answer` (and a `question`) are multiple choice; records with `text` are
+    LAMBADA, whose last word is to be found."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8") as file:
+        first = file.readline()
+    try:
+        record = json.loads(first)
+    except ValueError as error:
+        raise ValueError(f"the first line of {path} is not JSON: {error}") from error
+    stem = path.name.split(".")[0]
+    common = {
+        "task": path.parent.name if stem in ALIASES or stem in SPLITS else stem,
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(path.resolve())}},
+        "test_split": "test",
+        "metadata": {"version": 1},
+    }
+    if isinstance(record, dict) and isinstance(record.get("choices"), list) and isinstance(record.get("answer"), int):
+        return common | {
+            "output_type": "multiple_choice",
+            "doc_to_text": "{{question}}",
+            "doc_to_choice": "choices",
+            "doc_to_target": "answer",
+            "target_delimiter": " ",
+            "metric_list": [{"metric": "acc"}, {"metric": "acc_norm"}],
+        }
+    if isinstance(record, dict) and isinstance(record.get("text"), str):
+        return common | {
+            "output_type": "loglikelihood",
+            "doc_to_text": "{{text.split(' ')[:-1]|join(' ')}}",
+            "doc_to_target": "{{' '+text.split(' ')[-1]}}",
+            "metric_list": [{"metric": "perplexity"}, {"metric": "acc"}],
+        }
+    raise ValueError(f"{path} needs records with `text` (LAMBADA), or with `question`, `choices` and `answer` (its number)")
+
+
+def run_harness(
+    model: Model,
+    tasks: Sequence[str],
+    draws: int,
+    seed: int = 0,
+    check_greedy: bool = True,
+    limit: int | None = None,
+    fewshot: int | None = None,
+    sampling: SamplingKeywords | None = None,
+) -> dict[str, Any]:
+    """What the harness finds for these tasks, and the errors by drawing of the answers that it was given."""
+    try:
+        evaluator: Any = importlib.import_module("lm_eval.evaluator")
+        lm_eval_model: Any = importlib.import_module("unnoise.evaluation.lm_eval_model")
+    except ModuleNotFoundError as error:
+        raise ValueError(f"the harness needs lm-eval ({error}): pip install 'unnoise[eval]'") from error
+    asked = lm_eval_model.UnnoiseLM(
+        model, draws, check_greedy, seed, (sampling or {}).get("steps"), (sampling or {}).get("sampler"), str(model.device)
+    )
+    named = [local_task(Path(task)) if Path(task).is_file() else task for task in tasks]
+    try:
+        found = evaluator.simple_evaluate(
+            asked, tasks=named, num_fewshot=fewshot, limit=limit, bootstrap_iters=RESAMPLES, log_samples=False
+        )
+    except (KeyError, OSError) as error:
+        raise ValueError(f"the harness cannot run {', '.join(tasks)}: {error}") from error
+    errors = [one.stderr for one in asked.answers if not one.exact]
+    return {
+        "results": found["results"],
+        "versions": found.get("versions", {}),
+        "answers": {
+            "asked": len(asked.answers),
+            "exact": sum(one.exact for one in asked.answers),
+            "draws": max((one.draws for one in asked.answers), default=0),
+            "mean_stderr_nats": sum(errors) / len(errors) if errors else 0.0,
+            "shortened": sum(one.shortened for one in asked.answers),
+        },
+    }

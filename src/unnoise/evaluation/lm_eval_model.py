@@ -1,0 +1,69 @@
+"""The model `unnoise` of lm-evaluation-harness. Importing this registers it, and needs the package lm_eval (extra `eval`).
+
+`python -m unnoise.evaluation.lm_eval_model …` is that package's own command with the model registered:
+`--model unnoise --model_args model=runs/first,draws=64 --tasks …`.
+"""
+
+import importlib
+from typing import Any
+
+import torch
+
+from unnoise.evaluation.harness import DRAWS, NEW_TOKENS, Continuation, HarnessModel
+from unnoise.model.io import load
+from unnoise.model.options import SamplingKeywords
+
+_model: Any = importlib.import_module("lm_eval.api.model")
+_registry: Any = importlib.import_module("lm_eval.api.registry")
+
+
+@_registry.register_model("unnoise")
+class UnnoiseLM(_model.LM):
+    """model: whatever `unnoise.load` opens, or a loaded model. steps, sampler: how texts that go on are written."""
+
+    def __init__(
+        self,
+        model: Any,
+        draws: int = DRAWS,
+        check_greedy: bool = True,
+        seed: int = 0,
+        steps: int | None = None,
+        sampler: str | None = None,
+        device: str | None = None,
+        batch_size: Any = None,
+        max_batch_size: Any = None,
+    ):
+        super().__init__()
+        opened = load(model) if isinstance(model, str) else model
+        sampling: SamplingKeywords = {"steps": steps, "sampler": sampler}
+        if device is None or (
+            device.startswith("cuda") and not torch.cuda.is_available()
+        ):  # the harness asks for cuda:0 always
+            device = "cpu"
+        self.asked = HarnessModel(opened.to(device), int(draws), int(seed), bool(check_greedy), sampling)
+        self.answers: list[Any] = []  # every `Answer`, for the errors of what was measured
+
+    def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+        """Minus a bound on −log p(answer | prompt), and whether the model would have written it."""
+        found = self.asked.loglikelihood([one.args for one in requests])
+        self.answers += found
+        return [(one.log_p, one.greedy) for one in found]
+
+    def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
+        """Minus the bound of each text."""
+        return [-one.nats for one in self.asked.rolling([one.args[0] for one in requests])]
+
+    def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
+        """What follows each prompt, up to one of the strings `until`."""
+        return self.asked.generate([_continuation(*one.args) for one in requests])
+
+
+def _continuation(prompt: str, options: dict[str, Any]) -> Continuation:
+    stops = options.get("until") or []
+    tokens = options.get("max_gen_toks") or options.get("max_tokens") or NEW_TOKENS
+    temperature = float(options.get("temperature") or 0.0) if options.get("do_sample", True) else 0.0
+    return Continuation(prompt, tuple([stops] if isinstance(stops, str) else stops), int(tokens), temperature)
+
+
+if __name__ == "__main__":
+    importlib.import_module("lm_eval.__main__").cli_evaluate()

@@ -1,0 +1,220 @@
+"""Published figures as the papers' code computes them, and what sets each apart from a bound.
+
+Most are E_{t ~ U[ε, 1]} E_q Σ_positions of the bound's integrand, ε = 10⁻³, with one t for each window, and nothing else. The
+bound is ∫_0^1 of it and its boundary terms; so, with P the published figure,
+
+    bound − P = −ε·P + ∫_0^ε + the cost of the signal α(1) that is left at t = 1.
+
+The first term makes P too large, by the factor 1/(1 − ε); the others are left out and make it too small. Each is measured here
+by itself, which tells the difference far more exactly than two noisy figures would.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unnoise import distributed
+from unnoise.denoiser import Denoiser, predict
+from unnoise.evaluation.conditional import counts_masks, data_end, next_token_nats, noise_end, noised_nats
+from unnoise.families.autoregressive import Autoregressive
+from unnoise.families.block import BlockElbo
+from unnoise.model.batches import rows_at_once
+from unnoise.model.model import Model
+from unnoise.objective import Elbo
+from unnoise.process import Masked
+from unnoise.rng import RowGenerator, seed_of, uniform
+from unnoise.schedule import LogLinear, Schedule
+
+BATCH = 16  # windows among which times are spread, as in the papers' evaluations
+
+
+@dataclass(frozen=True)
+class PublishedLoss:
+    """What a paper's code averages.
+
+    start: t is uniform on [start, 1]. schedule: of masked noise, where the network does without t; elsewhere the model's own.
+    reconstruction: + L·(1 − α(0))·log K, the network-free term at t = 0 (MD4).
+    """
+
+    start: float = 1e-3
+    schedule: Callable[[], Schedule] = LogLinear
+    reconstruction: bool = False
+
+    def objective(self, model: Model) -> Elbo:
+        """The bound whose integrand is averaged, or ValueError where the model has none in continuous time."""
+        process = model.process
+        if counts_masks(model) and model.method.time_free and isinstance(process, Masked):
+            return Elbo(process if self.reconstruction else Masked(process.vocab, self.schedule()).to(model.device))
+        if isinstance(model.bound, Elbo) and model.bound.steps is not None:
+            raise ValueError(f"the published figure of {model.method.name} is its bound in T steps: use --protocol bound")
+        if not isinstance(model.bound, Elbo):
+            raise ValueError(f"this protocol is for noise over tokens, which {model.method.name} has not: use --protocol bound")
+        return model.bound
+
+
+@dataclass(frozen=True)
+class Gap:
+    """One part of bound − published: its name, nats in all with their standard error, and what it is, in words."""
+
+    name: str
+    nats: float
+    stderr: float
+    words: str
+
+
+@torch.no_grad()
+def published_nats(model: Model, loss: PublishedLoss, x: Tensor, free: Tensor, seed: int = 1) -> Tensor:
+    """One pass: one t for each window, spread over batches of 16: x, free [N, L] → [N] float64 nats."""
+    model.network.eval()
+    x, free = x.to(model.device), free.to(model.device)
+    draw = _one_draw(model, loss)
+    at_once = rows_at_once(x.shape[1], BATCH, x.device)
+    groups = torch.arange(len(x), device=x.device).split(BATCH)
+    parts = [(i, part) for i, group in enumerate(groups) for part in group.split(at_once)]
+
+    def some(number: int) -> Tensor:
+        i, part = parts[number]
+        generator = RowGenerator(seed_of(seed, i), part)
+        v = (generator.uniform((len(part),)) + (part - groups[i][0])) / len(groups[i])
+        return draw(x[part], free[part], v % 1, generator).double().cpu()
+
+    return torch.cat(distributed.each(len(parts), some))
+
+
+def _one_draw(model: Model, loss: PublishedLoss) -> Callable[[Tensor, Tensor, Tensor, RowGenerator], Tensor]:
+    bound, denoiser = model.bound, model.denoiser
+    if isinstance(bound, Autoregressive):
+        return lambda x, free, v, generator: next_token_nats(model, x, free)
+    if isinstance(bound, BlockElbo):
+        return lambda x, free, v, generator: _block_draw(bound, denoiser, loss.start, x, free, generator)
+    objective = loss.objective(model)
+
+    def one(x: Tensor, free: Tensor, v: Tensor, generator: RowGenerator) -> Tensor:
+        t = loss.start + (1 - loss.start) * v
+        nats = noised_nats(objective, denoiser, x, free, t.clamp_min(1e-9), generator)
+        return nats + _free_reconstruction(objective, x, free) if loss.reconstruction else nats
+
+    return one
+
+
+def _free_reconstruction(objective: Elbo, x: Tensor, free: Tensor) -> Tensor:
+    """Σ_free (1 − α(0))·log K: [B]."""
+    zero = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
+    noise = objective.process.schedule.noise(zero)
+    return (noise * free).sum(-1) * math.log(objective.process.vocab)
+
+
+def _block_draw(bound: BlockElbo, denoiser: Denoiser, start: float, x: Tensor, free: Tensor, generator: RowGenerator) -> Tensor:
+    """A t for each block, each position masked with chance t, weight 1/t; blocks of one token are masked always: [B]."""
+    t = _block_times(bound, start, 1.0, x, generator)
+    hidden = (uniform(x.shape, x.device, generator) < t) & free
+    return bound.at(denoiser, x, hidden, t, 1 / t)
+
+
+def _block_times(bound: BlockElbo, low: float, high: float, x: Tensor, generator: RowGenerator) -> Tensor:
+    """t uniform on [low, high], the same within a block, 1 for blocks of one token: [B, L] float64."""
+    if bound.block == 1:
+        return torch.ones(x.shape, dtype=torch.float64, device=x.device)
+    block = torch.arange(x.shape[1], device=x.device) // bound.block
+    return low + (high - low) * uniform(x.shape, x.device, generator)[:, block]
+
+
+# ---- what is missing ----------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def gaps(
+    model: Model, loss: PublishedLoss, published: float, x: Tensor, free: Tensor, draws: int = 4, seed: int = 0
+) -> list[Gap]:
+    """The parts of bound − published on windows x, free [N, L]; published: nats in all, by a mean over passes."""
+    bound = model.bound
+    if isinstance(bound, Autoregressive) or (isinstance(bound, BlockElbo) and bound.block == 1):
+        return []
+    x, free = x.to(model.device), free.to(model.device)
+    found = []
+    if loss.start > 0:
+        words = f"t is drawn from [{loss.start:g}, 1], and the mean is not multiplied by the length of that interval"
+        found.append(Gap("the factor", -loss.start * published, 0.0, words))
+        found.append(
+            _measured(
+                "near the text",
+                f"the integral from 0 to {loss.start:g} is left out",
+                lambda v, rows, generator: _first_part(model, loss, x[rows], free[rows], v, generator),
+                x,
+                draws,
+                seed,
+            )
+        )
+    if isinstance(bound, BlockElbo):
+        return found
+    objective = loss.objective(model)
+    late = _sum(lambda rows: noise_end(objective, model.denoiser, x[rows], free[rows]), x)
+    if late:
+        found.append(Gap("at pure noise", late, 0.0, "what is left of the text at t = 1 is not paid for"))
+    if loss.reconstruction and objective.leaves_noise:
+        paid = _sum(lambda rows: _free_reconstruction(objective, x[rows], free[rows]), x)
+        exact = _measured(
+            "reconstruction",
+            "what is masked at t = 0 is guessed at random, at a cost of log K, where the network would guess better",
+            lambda v, rows, generator: data_end(objective, model.denoiser, x[rows], free[rows], generator),
+            x,
+            draws,
+            seed,
+        )
+        found.append(Gap(exact.name, exact.nats - paid, exact.stderr, exact.words))
+    return found
+
+
+def _first_part(model: Model, loss: PublishedLoss, x: Tensor, free: Tensor, v: Tensor, generator: RowGenerator) -> Tensor:
+    """∫_0^start of the integrand: [B], one draw. For masks one of m free positions is masked for sure, and its term counts m
+    times the chance of a mask; elsewhere t is drawn from [0, start]."""
+    if isinstance(model.bound, BlockElbo):
+        t = _block_times(model.bound, 0.0, loss.start, x, generator)
+        chosen = _one_of(free, generator)
+        hidden = ((uniform(x.shape, x.device, generator) < t) & free) | chosen
+        weight = chosen * loss.start * free.sum(1, keepdim=True)
+        return model.bound.at(model.denoiser, x, hidden, t, weight.double())
+    objective = loss.objective(model)
+    t = (loss.start * v).clamp_min(1e-9)
+    process = objective.process
+    if not isinstance(process, Masked) or process.per_token:
+        return loss.start * noised_nats(objective, model.denoiser, x, free, t, generator)
+    chosen = _one_of(free, generator)
+    x_t = torch.where(free, process.noised(x, None, t[:, None].expand(x.shape), generator), x)
+    x_t = x_t.masked_fill(chosen, process.mask)
+    nats = objective.term(predict(model.denoiser, process, x_t, t, chosen), x[chosen], x_t[chosen], t)
+    return loss.start * free.sum(1) * process.schedule.noise(t) * nats
+
+
+def _one_of(free: Tensor, generator: RowGenerator) -> Tensor:
+    """One free position of each row, at random: [B, L] bool."""
+    place = torch.where(free, uniform(free.shape, free.device, generator), 2.0).argmin(1)
+    return torch.zeros_like(free).scatter(1, place[:, None], True)
+
+
+def _measured(
+    name: str, words: str, draw: Callable[[Tensor, Tensor, RowGenerator], Tensor], x: Tensor, draws: int, seed: int
+) -> Gap:
+    """The sum over all windows of the mean of some draws each, with the error of that sum."""
+    draws = max(2, draws)
+    sums = []
+    for i in range(draws):
+        generator_seed = seed_of(seed, 977, i)
+
+        def some(rows: Tensor, key: int = generator_seed) -> Tensor:
+            generator = RowGenerator(key, rows)
+            return draw(generator.uniform((len(rows),)), rows, generator)
+
+        sums.append(_sum(some, x))
+    mean = sum(sums) / draws
+    error = math.sqrt(sum((one - mean) ** 2 for one in sums) / (draws - 1) / draws)
+    return Gap(name, mean, error, words)
+
+
+def _sum(act: Callable[[Tensor], Tensor], x: Tensor) -> float:
+    """Σ over all rows of what `act` finds for some of them."""
+    parts = torch.arange(len(x), device=x.device).split(rows_at_once(x.shape[1], BATCH, x.device))
+    return sum(distributed.each(len(parts), lambda i: float(act(parts[i]).double().sum())))

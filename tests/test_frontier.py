@@ -1,0 +1,93 @@
+"""Quality against variety: figures by hand, the judge's own tokens, the artefact of float32 Gumbel noise."""
+
+import json
+import math
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+
+import unnoise
+from unnoise import Masked, MeanPrediction
+from unnoise.cli.main import main
+from unnoise.data import Bpe, Text8
+from unnoise.evaluation.frontier import Point, best, can_mauve, distinct_n, frontier, measured, token_entropy
+from unnoise.evaluation.generative import OwnJudge
+from unnoise.sampler import sample
+from unnoise.sampler.float32_gumbel import Float32Gumbel, gumbel_argmax
+from unnoise.schedule import Linear
+
+TEXT = "the cat sat on the mat and the dog sat on the log while the rat ran round the hat "
+
+
+def small(method: str, codec: unnoise.Codec | None = None) -> unnoise.Model:
+    model = unnoise.Model.build(method, codec or Text8(), length=12, width=16, depth=1, heads=2)
+    with torch.no_grad():
+        for weight in model.network.parameters():
+            weight.add_(0.3 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(weight.numel())))
+    return model
+
+
+def test_variety_by_hand() -> None:
+    assert token_entropy([[1, 1, 2, 2], [3, 3, 3, 3]]) == pytest.approx(math.log(2) / 2)
+    assert distinct_n(["a b a b", "a b"], 2) == pytest.approx(2 / 4) and distinct_n(["a"], 2) == 0
+    points = [Point("x", 1, ppl, 0, h, 0, 0, 0) for ppl, h in ((10, 2), (5, 1), (11, 1.5), (5, 0.5))]
+    assert best(points) == points[:2]
+
+
+def test_the_judge_reads_texts_in_its_own_tokens() -> None:
+    """An untrained judge finds all of its tokens equally likely: its perplexity is the size of its own vocabulary."""
+    codec = Bpe.of([TEXT], 300)
+    judge = OwnJudge(unnoise.Model.build("ar", codec, length=12, width=16, depth=1, heads=2))
+    found = measured([TEXT, "the cat"], small("mdlm"), judge, "by hand", 1.0)
+    assert found.perplexity == pytest.approx(codec.vocab, rel=1e-4)
+    tokens = sum(len(codec.encode(text)) for text in (TEXT, "the cat"))
+    assert found.bits_per_char == pytest.approx(tokens * math.log2(codec.vocab) / len(TEXT + "the cat"), rel=1e-4)
+
+
+def test_colder_texts_are_less_varied() -> None:
+    found = list(frontier(small("mdlm"), OwnJudge(small("ar")), ("ancestral",), (0.05, 1.0), steps=12, samples=12))
+    assert [point.temperature for point in found] == [0.05, 1.0] and found[0].entropy < found[1].entropy
+    assert found[0].distinct_1 <= 1 and found[0].mauve is None
+
+
+def test_float32_gumbel_noise_loses_what_needs_more_than_24_bits() -> None:
+    """A rare token wins where −log u is small enough against its chance; a float32 u stops at 1 − 2⁻²⁴."""
+    probs = torch.tensor([[1 - 1e-8, 1e-8]], dtype=torch.float64)
+    u = torch.tensor([[math.exp(-2), 1 - 1e-9]], dtype=torch.float64)
+    assert int((probs / -u.log()).argmax()) == 1, "in float64 the rare token is drawn"
+    assert gumbel_argmax(probs, u).tolist() == [0], "in float32 it is not"
+
+
+def test_float32_gumbel_is_otherwise_the_ancestral_sampler() -> None:
+    probs = torch.tensor([0.6, 0.3, 0.1])
+
+    def denoiser(x_t: torch.Tensor, t: torch.Tensor, where: torch.Tensor | None = None) -> MeanPrediction:
+        return MeanPrediction(probs.log().expand(*(x_t.shape if where is None else (int(where.sum()),)), 3))
+
+    x = sample(Masked(3, Linear()), denoiser, batch=64, length=50, sampler=Float32Gumbel(steps=8), seed=0)
+    share = torch.bincount(x.flatten(), minlength=4) / x.numel()
+    assert torch.allclose(share, torch.tensor([0.6, 0.3, 0.1, 0.0]), atol=0.03)
+    assert not Float32Gumbel().keeps_distribution
+    with pytest.raises(ValueError, match="name ancestral alone"):
+        list(frontier(small("mdlm"), OwnJudge(small("ar")), ("first-hitting",), float32_gumbel=True))
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    small("mdlm").save(tmp_path / "mdlm")
+    small("ar").save(tmp_path / "judge")
+    (tmp_path / "text.txt").write_text(TEXT * 20)
+    line = f"plot frontier --model {tmp_path / 'mdlm'} --judge {tmp_path / 'judge'} --data {tmp_path / 'text.txt'}"
+    more = f"--samplers ancestral --temperatures 0.5 1.0 --steps 4 --num-samples 3 --out {tmp_path / 'f.png'}"
+    assert main(shlex.split(f"{line} {more} --float32-gumbel")) == 0
+    shown = capsys.readouterr().out
+    assert "only to reproduce that artefact" in shown and "ancestral, float32 Gumbel" in shown
+    assert can_mauve() or "MAUVE is left out: it needs mauve-text" in shown
+    assert main(shlex.split(f"{line} {more} --json")) == 0
+    found = json.loads(capsys.readouterr().out)["frontier"]
+    assert [one["sampler"] for one in found] == ["real text", "ancestral", "ancestral"]
+    assert any(one["on_frontier"] for one in found) and (tmp_path / "f.png").read_bytes()[:4] == b"\x89PNG"
+    assert main(shlex.split(f"plot chain --model {tmp_path / 'mdlm'} --temperatures 1.0")) == 2
+    assert "are for `unnoise plot frontier`" in capsys.readouterr().err
