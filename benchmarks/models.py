@@ -68,7 +68,8 @@ class ShippedModel:
 
 
 NETWORK = "--network transformer:attention_every=2 --width 256 --depth 6 --precision bfloat16"
-STORIES = "--texts whole --length 256 --batch 16"
+WHOLE_STORIES = "--texts whole --length 256"
+STORIES = f"{WHOLE_STORIES} --batch 16"
 MOLECULES = "--texts whole --length 64 --batch 64"
 WIKI_AR = f"--codec bpe-8192 --length 128 --batch 32 {NETWORK} --heads 4"
 MODELS = [
@@ -85,8 +86,9 @@ MODELS = [
                 f"{STORIES} --init {{before}} --precision bfloat16 --matrix-lr 0.012 --other-lr 0.002 --steps 2000",
             ),
             Stage(
-                "bd3lm:block=4,whole=0.8,hidden=0.5,span=3",
-                f"{STORIES} --init {{before}} --precision bfloat16 --matrix-lr 0.015 --other-lr 0.002 --steps 3300",
+                "bd3lm:block=4,whole=0.85,hidden=0.7,span=2",
+                f"{WHOLE_STORIES} --batch 24 --init {{before}} --precision bfloat16 --matrix-lr 0.01 --other-lr 0.0015 "
+                "--steps 1700",
             ),
         ),
         dtype="int8",
@@ -98,7 +100,7 @@ MODELS = [
         data="{data}/text8",
         about_data=TEXT8,
         licence="CC BY-SA",
-        stages=(Stage("ar", f"{WIKI_AR} --steps 1100"),),
+        stages=(Stage("ar", f"{WIKI_AR} --steps 760"),),
         dtype="int8",
     ),
     ShippedModel(
@@ -109,7 +111,7 @@ MODELS = [
         licence="CC BY-SA (text8); the stories were made for this project",
         stages=(
             Stage("ar", f"{WIKI_AR} --steps 500", "{data}/text8"),
-            Stage("mdlm", "--init {before} --length 128 --batch 32 --precision bfloat16 --steps 3000"),
+            Stage("mdlm", "--init {before} --length 128 --batch 32 --precision bfloat16 --steps 2300"),
         ),
         dtype="int8",
     ),
@@ -123,11 +125,11 @@ MODELS = [
             Stage("ar", f"{MOLECULES} --codec chars {NETWORK} --heads 8 --steps 900"),
             Stage(
                 "bd3lm:block=4",
-                f"{MOLECULES} --init {{before}} --precision bfloat16 --matrix-lr 0.016 --other-lr 0.0025 --steps 1700",
+                f"{MOLECULES} --init {{before}} --precision bfloat16 --matrix-lr 0.016 --other-lr 0.0025 --steps 1300",
             ),
         ),
         dtype="int8",
-        sampling="top_p=0.95",
+        sampling="sampler=block:inner=confidence,temperature=0.9,top_p=0.95",
     ),
     ShippedModel(
         name="digits",
