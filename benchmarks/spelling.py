@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 
 import unnoise
-from unnoise.spelling import WORD, Channel, Edit, Speller, Words
+from unnoise.spelling import WORD, Channel, Correction, Edit, Speller, Words
 
 TAG = re.compile(r"<ERR targ=([^>]*)>(.*?)</ERR>")
 
@@ -149,6 +149,28 @@ def fit(cases: list[tuple[list[dict[str, float]], int]], ridge: float = 0.2) -> 
 
     optimizer.step(loss)
     return dict(zip(names, weights.tolist(), strict=True))
+
+
+def real_words(path: Path) -> list[tuple[str, str]]:
+    """Sentences with a real word in place of another, and what was meant."""
+    lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    return [tuple(part.strip() for part in line.split("|")) for line in lines]  # type: ignore[misc]
+
+
+def measure_real_words(pairs: list[tuple[str, str]], correct: Callable[[str], Correction]) -> dict[str, int]:
+    """Of how many sentences the mistake is found and mended; words harmed beside it, and in the sentences as they were meant."""
+    found = mended = beside = harmed = 0
+    for wrong, meant in pairs:
+        theirs, ours = wrong.split(), meant.split()
+        place = next(i for i, (one, other) in enumerate(zip(theirs, ours, strict=True)) if one != other)
+        at = sum(len(word) + 1 for word in theirs[:place])
+        result = correct(wrong)
+        touching = [edit for edit in result.edits if edit.start < at + len(theirs[place]) and edit.start + len(edit.before) > at]
+        found += bool(touching)
+        mended += plain(applied(wrong, at, at + len(theirs[place]), touching)) == plain(ours[place])
+        beside += len(result.edits) - len(touching)
+        harmed += len(correct(meant).edits)
+    return {"sentences": len(pairs), "found": found, "mended": mended, "harmed beside": beside, "harmed when right": harmed}
 
 
 def speed(model: unnoise.Model, ordinary: str) -> None:

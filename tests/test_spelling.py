@@ -143,8 +143,8 @@ def test_evidence() -> None:
     assert of("citi", "city", name=True) == {"letter": 4, "name": 1, "vowel": 1}
     assert of("cite", "city") == {"letter": 4, "known": 1, "vowel": 1}
     assert of("there", "their").keys() == {"letter", "known", "frequent", "consonant"}  # they sound the same
-    assert of("some times", "sometimes") == {"letter": 9, "known": 1, "frequent": 1, "boundary": 1}
-    assert of("alot", "a lot") == {"letter": 5, "boundary": 1}
+    assert of("some times", "sometimes") == {"letter": 9, "known": 1, "frequent": 1, "join": 1}
+    assert of("alot", "a lot") == {"letter": 5, "split": 1}
     assert of("hom", "home")["short"] == of("hom", "home")["ending"] == 1
     assert evidence(words, "x", "a lot")["count"] == pytest.approx(words.log_p("a") + words.log_p("lot"))
     weights = Channel(vowel=-3.0, letter=1.0)

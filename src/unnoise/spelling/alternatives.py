@@ -7,7 +7,7 @@ import numpy as np
 
 from unnoise.spelling.channel import FREQUENT, Channel, evidence, of_change, of_word
 from unnoise.spelling.distance import edit_distance
-from unnoise.spelling.english import CONTRACTED, ONE_LETTER_WORDS
+from unnoise.spelling.english import CONTRACTED, CONTRACTIONS, ONE_LETTER_WORDS
 from unnoise.spelling.words import Words
 
 PART = 50  # a word is split into words that occur more often
@@ -35,7 +35,10 @@ class Alternatives:
         before context, and what it is. At most so many, less than `margin` behind, nearest first; a word of which all
         alternatives are at least `decided` behind may be left out."""
         searched = sorted({word for word, rest in written if rest or self._may_be_near(word, decided)})
-        near = dict(zip(searched, self.words.near_each(searched, EDITS), strict=True))
+        near = {}
+        for reach in range(1, EDITS + 1):
+            some = [word for word in searched if self._reach(word) == reach]
+            near |= zip(some, self.words.near_each(some, reach), strict=True)
         return {(word, rest): self._nearest(word, rest, *near[word], margin, most) for word, rest in written if word in near}
 
     def _nearest(
@@ -47,12 +50,11 @@ class Alternatives:
         def behind(other: str) -> tuple[float, str]:
             return own - self.channel.score(evidence(self.words, written, other)), other
 
-        others = {other + rest for other in (*self._same_sound(word), *self._split(word))}
+        others = {other + rest for other in (*self._same_sound(word), *self._split(word), *self._apostrophe(word))}
         if rest:
             others.add(word + rest.strip())
         found = sorted(map(behind, others))
         least = self._least_behind(word, written, self.scores[places] + self.edit_limit * edits)
-        least[edits > self._reach(word)] = np.inf
         for place in np.argsort(least, kind="stable"):
             if least[place] >= (found[most - 1][0] if len(found) >= most else margin):
                 break
@@ -80,6 +82,13 @@ class Alternatives:
 
     def _same_sound(self, word: str) -> list[str]:
         return [other for other in self.words.same_sound(word) if edit_distance(word, other) <= self._reach(word) + 1]
+
+    def _apostrophe(self, word: str) -> Iterator[str]:
+        """The word with an apostrophe that may have been left out: a contraction, or the genitive if it is unknown."""
+        if word in CONTRACTIONS:
+            yield CONTRACTIONS[word]
+        elif word.endswith("s") and word not in self.words.counts and word[:-1] in self.words.counts:
+            yield f"{word[:-1]}'s"
 
     def _split(self, word: str) -> Iterator[str]:
         """Two words that may have been written as this one, if it is unknown."""

@@ -79,6 +79,10 @@ class Words:
         """log p of a word by its count; a word that never occurred has half a count."""
         return math.log(self.counts.get(word, 0.5) / self.total)
 
+    def parts(self, text: str) -> list[str]:
+        """The words of a text; one with an apostrophe that the list lacks is two, as in a training text of letters alone."""
+        return [part for word in text.split() for part in ([word] if word in self.counts else word.split("'"))]
+
     @cached_property
     def in_order(self) -> list[str]:
         """The words in their order."""

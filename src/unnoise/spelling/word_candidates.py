@@ -1,0 +1,119 @@
+"""Candidates with what a model over word pieces says of them: those of the word list, and those that the model thinks of itself."""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from unnoise.spelling.candidate import Candidate, candidate, matched_case
+from unnoise.spelling.channel import Channel
+from unnoise.spelling.distance import edit_distance, sound
+from unnoise.spelling.english import ENDINGS
+from unnoise.spelling.spans import Span
+from unnoise.spelling.word_context import Answer, Place, Reading, WordContext
+from unnoise.spelling.words import Words
+
+FLOOR = -12.0  # nats: what fits less is taken to fit so much, as is a word that the training text does not have
+GAIN = 3.0  # nats by which a candidate of several tokens is expected to be likelier in its context than by its count
+PIECED = 3  # candidates of several tokens that are asked about at a place
+NEAR = 1.5  # nats behind the likeliest candidate within which another may turn out to be likelier
+
+
+class Case(NamedTuple):
+    """A place of a text with its candidates and their tokens; the first is what is written."""
+
+    place: Place
+    span: Span
+    candidates: list[Candidate]
+    tokens: list[list[int]]
+    known: bool  # whether what is written is a word that the training text has
+
+
+class WordCandidates:
+    """Adds the model's context to the evidence for candidates, and candidates that the model finds likely and that are alike."""
+
+    def __init__(self, context: WordContext, words: Words, channel: Channel):
+        self.context, self.words, self.channel = context, words, channel
+
+    def of(self, text: str, sets: list[tuple[Span, list[str]]], complete: bool = False) -> Iterator[list[Candidate]]:
+        """The candidates of each place that have to be compared; with `complete` also where what is written is the only one."""
+        reading = self.context.read(text)
+        cases = [self._case(reading, text, span, others) for span, others in sets]
+        asked = [[tokens[0] for tokens in case.tokens if len(tokens) == 1] for case in cases]
+        answers = self.context.one_token(reading, [case.place for case in cases], asked)
+        cases = [self._with_proposals(case, answer) for case, answer in zip(cases, answers, strict=True)]
+        first = [self._expected(case, answer) for case, answer in zip(cases, answers, strict=True)]
+        wanted = [self._undecided(case, values) for case, values in zip(cases, first, strict=True)]
+        pairs = [(case.place, case.tokens[i]) for case, some in zip(cases, wanted, strict=True) for i in some]
+        found = iter(self.context.chain(reading, pairs))
+        for case, values, some in zip(cases, first, wanted, strict=True):
+            for i in some:
+                values[i] = next(found)
+            if complete or len(values) > 1:
+                yield [
+                    one._replace(evidence=one.evidence | self._context(case, i, value))
+                    for i, (one, value) in enumerate(zip(case.candidates, values, strict=True))
+                ]
+
+    def _case(self, reading: Reading, text: str, span: Span, others: list[str]) -> Case:
+        blank = self.context.plain is not None or text[span.start - 1 : span.start] == " "
+        written = span.word + span.rest.lower()
+        candidates = [candidate(self.words, span, other) for other in (written, *others)]
+        before = text[span.start : span.stop]
+        tokens = [self.context.encode(matched_case(before, one.text), blank) for one in candidates]
+        known = all(part in self.words.counts for part in written.split())
+        return Case(self.context.place(reading, text, span.start, span.stop), span, candidates, tokens, known)
+
+    def _with_proposals(self, case: Case, answer: Answer) -> Case:
+        """With words that are likely at the place and like what is written."""
+        word = case.span.word
+        if case.span.rest or len(word) < 2:
+            return case
+        there = {candidate.text.lower() for candidate in case.candidates}
+        proposals, tokens = [], []
+        for token, _ in answer.likeliest:
+            other = self.context.words.get(token, "").lower()
+            if other and other not in there and other in self.words.counts and alike(word, other, case.known):
+                proposals.append(candidate(self.words, case.span, other))
+                tokens.append([token])
+                there.add(other)
+        return case._replace(candidates=[*case.candidates, *proposals], tokens=[*case.tokens, *tokens])
+
+    def _expected(self, case: Case, answer: Answer) -> list[float]:
+        """log p of the candidates: of one token as the model says, of several as their counts tell; none of an unknown word."""
+        likely = dict(answer.likeliest)
+        values = [
+            answer.asked.get(tokens[0], likely.get(tokens[0], FLOOR)) if len(tokens) == 1 else self._by_count(one.text)
+            for tokens, one in zip(case.tokens, case.candidates, strict=True)
+        ]
+        return values if case.known else [-math.inf, *values[1:]]
+
+    def _by_count(self, text: str) -> float:
+        return max(FLOOR, GAIN + sum(map(self.words.log_p, self.words.parts(text.lower()))))
+
+    def _undecided(self, case: Case, values: list[float]) -> list[int]:
+        """The candidates of several tokens that the model has to be asked about, since they may be the likeliest."""
+        scores = [
+            self.channel.score(one.evidence) + self.channel.score(self._context(case, i, value))
+            for i, (one, value) in enumerate(zip(case.candidates, values, strict=True))
+        ]
+        best = max(scores)
+        if scores[0] - NEAR > max(scores[1:], default=-math.inf):
+            return []
+        several = [i for i, tokens in enumerate(case.tokens) if len(tokens) > 1 and (i or case.known)]
+        near = sorted((i for i in several if scores[i] > best - NEAR), key=lambda i: -scores[i])[:PIECED]
+        return near if 0 in near or 0 not in several else [0, *near]
+
+    def _context(self, case: Case, i: int, log_p: float) -> dict[str, float]:
+        """The evidence of its context for the i-th candidate."""
+        value = math.log(math.exp(log_p) + math.exp(FLOOR))
+        pieces = float(len(case.tokens[i]) - 1) if i or case.known else 0.0
+        return {"context": value, "known_context": value * case.known, "pieces": pieces}
+
+
+def alike(written: str, other: str, known: bool) -> bool:
+    """Whether a word that fits may be meant by what is written: of a known word only with another ending."""
+    longer, shorter = sorted((written, other), key=len, reverse=True)
+    if longer.startswith(shorter) and longer[len(shorter) :] in ENDINGS:
+        return True
+    same_start = written[0] == other[0] or sound(written)[:1] == sound(other)[:1]
+    return not known and same_start and edit_distance(written, other) <= max(2, len(longer) // 2)
