@@ -165,7 +165,9 @@ def measure_real_words(pairs: list[tuple[str, str]], correct: Callable[[str], Co
         place = next(i for i, (one, other) in enumerate(zip(theirs, ours, strict=True)) if one != other)
         at = sum(len(word) + 1 for word in theirs[:place])
         result = correct(wrong)
-        touching = [edit for edit in result.edits if edit.start < at + len(theirs[place]) and edit.start + len(edit.before) > at]
+        touching = [
+            edit for edit in result.edits if edit.start < at + len(theirs[place]) and edit.start + len(edit.before) > at
+        ]
         found += bool(touching)
         mended += plain(applied(wrong, at, at + len(theirs[place]), touching)) == plain(ours[place])
         beside += len(result.edits) - len(touching)

@@ -81,7 +81,7 @@ class Speller:
         pieces: list[str] = []
         covered = 0
         alone = len(WORD.findall(text)) == 1
-        for candidates in self.candidates(text, {word.lower() for word in keep}):
+        for candidates in self.candidates(text, {word.lower() for word in keep}, complete=alone):
             scores = [self.channel.score(candidate.evidence) for candidate in candidates]
             if alone and len(scores) > 1 and candidates[0].text not in self.words.counts:
                 scores[0] = -math.inf
@@ -107,7 +107,7 @@ class Speller:
         taken to fit as well as the likeliest. complete: give all words that have alternatives, and ask about all candidates.
         """
         if self.word_candidates:
-            yield from self.word_candidates.of(text, list(self._by_words(text, keep)), complete)
+            yield from self.word_candidates.of(text, list(self._by_words(text, keep, complete)), complete)
             return
         sets = list(self._without_context(text, keep, complete))
         asked = [candidates if complete else self._undecided(candidates) for candidates in sets]
@@ -139,10 +139,10 @@ class Speller:
             if near and found[0][0] - capital < decided:
                 yield [candidate(self.words, span, other) for other in (span.word + span.rest.lower(), *near)]
 
-    def _by_words(self, text: str, keep: Collection[str]) -> Iterator[tuple[Span, list[str]]]:
+    def _by_words(self, text: str, keep: Collection[str], complete: bool) -> Iterator[tuple[Span, list[str]]]:
         """The same for a model over word pieces: two words that may be one are a case of their own, before the first alone."""
         spans = list(find_spans(text, self.words.counts, keep))
-        margin = MARGIN + (self.channel.context + self.channel.known_context) * -FLOOR
+        margin = math.inf if complete else MARGIN + (self.channel.context + self.channel.known_context) * -FLOOR
         alternatives = self.alternatives.of({(span.word, "") for span in spans}, margin, margin, MOST_BY_WORDS)
         for span in spans:
             if span.rest:

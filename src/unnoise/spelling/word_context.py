@@ -9,7 +9,7 @@ row hides several words that are far apart, so that a text is read only `APART` 
 """
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 APART = 8  # words between two that are hidden in the same row
 SIDE = 16  # tokens on either side of a candidate of several tokens
 ROWS = 64  # rows of a network call, at most
-UNEQUAL = 8  # tokens by which the lengths of rows that are read together may differ
+ROUND = 8  # rows have a multiple of so many tokens
 RANKED = 96  # tokens of a place that are remembered, the likeliest
 
 
@@ -65,23 +65,18 @@ class Place(NamedTuple):
 
 
 class WordContext:
-    """A model's view of words in their context, for a codec in which a blank belongs to the word after it."""
+    """A model's view of words in their context, for a codec in which a blank belongs to the word after it.
+
+    words: the tokens that are a blank and a word, which may go on with letters in other places. plain: how a text is brought to
+    the letters of the training text, if the tokens tell that these are the 27 of text8.
+    """
 
     def __init__(self, model: "Model"):
         assert isinstance(model.process, Masked)
         self.model, self.codec = model, model.codec
         self.process: Masked = model.process
-
-    @cached_property
-    def plain(self) -> Text8 | None:
-        """How a text is brought to the letters of the training text, if its tokens tell that these are the 27 of text8."""
-        return Text8() if has_letters_only(self.codec) else None
-
-    @cached_property
-    def words(self) -> dict[int, str]:
-        """The tokens that are a blank and a word, which may be rest of a word in other places."""
-        shown = ((token, self.codec.decode([token])) for token in range(self.codec.vocab) if token != self.codec.end)
-        return {token: text[1:] for token, text in shown if text[:1] == " " and text[1:].isalpha() and text.isascii()}
+        self.words = words_of(model.codec)
+        self.plain = Text8() if has_letters_only(model.codec) else None
 
     # ---- texts as tokens ----------------------------------------------------------------------------------------------------
 
@@ -127,7 +122,7 @@ class WordContext:
         rows: list[Row] = []
         owners: list[list[int]] = []
         for some, first, last in self._stretches(reading, places):
-            for group in _far_apart(reading, places, some):
+            for group in _far_apart(places, some):
                 rows.append(self._hide(reading, [places[i] for i in group], first, last))
                 owners.append(group)
         answers: dict[int, Answer] = {}
@@ -195,16 +190,18 @@ class WordContext:
         tokens += reading.tokens[at : max(at, last)]
         return Row(tokens[: self.model.length], asked)
 
+    def _padded(self, tokens: int) -> int:
+        return max(tokens, min(self.model.length, -(-tokens // ROUND) * ROUND))
+
     @torch.no_grad()
     def _log_p(self, rows: list[Row]) -> Iterator[tuple[int, torch.Tensor]]:
         """For each row, by its place in the list, log μ at the positions asked for: [n, K].
 
-        Rows that go through the network together end in as many masks as bring them to the same length.
+        Rows end in masks that bring them to a multiple of `ROUND` tokens, so that many go through the network together.
         """
         self.model.network.eval()
         process, device = self.process, self.model.device
-        for some in _batches([len(row.tokens) for row in rows], device):
-            length = len(rows[some[-1]].tokens)
+        for length, some in _batches([self._padded(len(row.tokens)) for row in rows], device):
             x = torch.full((len(some), length), process.mask)
             where = torch.zeros(x.shape, dtype=torch.bool)
             for line, i in enumerate(some):
@@ -221,6 +218,14 @@ def reads_words(model: "Model") -> bool:
     return isinstance(model.process, Masked) and model.codec.joins_blanks
 
 
+@lru_cache(maxsize=8)
+def words_of(codec: Codec) -> dict[int, str]:
+    """The tokens of a codec that are a blank and letters, without the blank."""
+    shown = ((token, codec.decode([token])) for token in range(codec.vocab) if token != codec.end)
+    return {token: text[1:] for token, text in shown if text[:1] == " " and text[1:].isalpha() and text.isascii()}
+
+
+@lru_cache(maxsize=8)
 def has_letters_only(codec: Codec) -> bool:
     """Whether the tokens of a codec that are longer than a character are made of a…z and blanks alone."""
     texts = (codec.decode([token]) for token in range(codec.vocab) if token != codec.end)
@@ -228,7 +233,7 @@ def has_letters_only(codec: Codec) -> bool:
     return bool(longer) and all(not text.strip(LETTERS) for text in longer)
 
 
-def _far_apart(reading: Reading, places: Sequence[Place], some: list[int]) -> list[list[int]]:
+def _far_apart(places: Sequence[Place], some: list[int]) -> list[list[int]]:
     """The places in groups, each with at least `APART` tokens between any two of it."""
     groups: list[list[int]] = []
     for i in some:
@@ -240,13 +245,11 @@ def _far_apart(reading: Reading, places: Sequence[Place], some: list[int]) -> li
     return groups
 
 
-def _batches(lengths: Sequence[int], device: torch.device) -> Iterator[list[int]]:
-    """Rows of similar length, shortest first, by their places in the list."""
-    some: list[int] = []
-    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if some and (lengths[i] > lengths[some[0]] + UNEQUAL or len(some) >= rows_at_once(lengths[i], ROWS, device)):
-            yield some
-            some = []
-        some.append(i)
-    if some:
-        yield some
+def _batches(lengths: Sequence[int], device: torch.device) -> Iterator[tuple[int, list[int]]]:
+    """Rows of the same length, each length with the places of its rows in the list."""
+    by_length: dict[int, list[int]] = {}
+    for i, length in enumerate(lengths):
+        by_length.setdefault(length, []).append(i)
+    for length, rows in by_length.items():
+        at_once = rows_at_once(length, ROWS, device)
+        yield from ((length, rows[first : first + at_once]) for first in range(0, len(rows), at_once))
