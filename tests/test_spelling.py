@@ -141,8 +141,8 @@ def test_evidence() -> None:
     assert of("city", "city") == {"letter": 4}
     assert of("citi", "citi", name=True) == {"letter": 4, "unknown": 1}  # leaving a name alone costs nothing
     assert of("citi", "city", name=True) == {"letter": 4, "name": 1, "vowel": 1}
-    assert of("cite", "city") == {"letter": 4, "known": 1, "vowel": 1}
-    assert of("there", "their").keys() == {"letter", "known", "frequent", "consonant"}  # they sound the same
+    assert of("cite", "city") == {"letter": 4, "known": 1, "vowel": 1, "homophone": 1}
+    assert of("there", "their").keys() == {"letter", "known", "frequent", "consonant", "homophone", "confused"}
     assert of("some times", "sometimes") == {"letter": 9, "known": 1, "frequent": 1, "join": 1}
     assert of("alot", "a lot") == {"letter": 5, "split": 1}
     assert of("hom", "home")["short"] == of("hom", "home")["ending"] == 1

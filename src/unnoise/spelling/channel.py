@@ -3,9 +3,10 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from unnoise.spelling.distance import edit_distance, edit_operations, sound, swaps
-from unnoise.spelling.english import CONTRACTIONS, ENDINGS, VOWELS
+from unnoise.spelling.english import CONFUSED, CONTRACTIONS, VOWELS, differ_by_ending
 from unnoise.spelling.words import Words
 
 FREQUENT = 20  # a word that occurs more often is frequent
@@ -42,6 +43,9 @@ class Channel:
     split: float = -0.66  # two words written as one
     join: float = -0.66  # one word written as two
     ending: float = 0.99  # a grammatical ending more or less
+    confused: float = 0.0  # words that are often written for each other
+    homophone: float = 0.0  # a known word for another that sounds the same
+    join_edit: float = 0.0  # one word written as two, and misspelled
 
     def score(self, evidence: Mapping[str, float]) -> float:
         """log p up to a constant."""
@@ -51,11 +55,36 @@ class Channel:
     def limits(self) -> tuple[float, float]:
         """The most that each edit, and that all else about how two words differ, can add to a score."""
         edit = max(self.vowel, self.consonant, self.double, self.swap)
-        rest = sum(max(0.0, weight) for weight in (self.first, self.ending))
+        rest = sum(max(0.0, weight) for weight in (self.first, self.ending, self.confused, self.homophone))
         return edit, rest if edit <= 0 and self.sound <= 0 else math.inf
 
 
-WORD_CHANNEL = Channel(count=0.1, context=0.6, known_context=0.3, letter=0.2, pieces=0.0, contraction=2.0, genitive=1.0)
+WORD_CHANNEL = Channel(
+    count=0.14,
+    context=0.29,
+    letter=0.94,
+    unknown=-2.48,
+    vowel=-1.66,
+    consonant=-1.51,
+    double=-0.93,
+    swap=-1.37,
+    first=-0.66,
+    sound=-1.72,
+    name=-1.64,
+    opening=-1.6,
+    contraction=2.16,
+    genitive=0.02,
+    pieces=-0.61,
+    known_context=0.38,
+    known=-2.74,
+    frequent=0.29,
+    short=-0.33,
+    split=-3.41,
+    join=2.03,
+    ending=1.11,
+    confused=1.0,
+    homophone=0.5,
+)
 
 
 def channel_for(words: bool) -> Channel:
@@ -70,7 +99,8 @@ def evidence(words: Words, written: str, intended: str, name: bool = False, open
     """
     if written == intended:
         return of_word(words, intended)
-    return of_word(words, intended) | of_change(words, written, name, opening) | of_difference(written, intended)
+    found = of_word(words, intended) | of_change(words, written, name, opening) | of_difference(written, intended)
+    return found | {"homophone": float(bool(found["known"]) and found.get("sound") == 0)}
 
 
 def of_word(words: Words, intended: str) -> dict[str, float]:
@@ -85,7 +115,7 @@ def of_word(words: Words, intended: str) -> dict[str, float]:
 
 def of_change(words: Words, written: str, name: bool = False, opening: bool = False) -> dict[str, float]:
     """What speaks for and against changing what is written, whatever is intended."""
-    fewest = min(words.counts.get(part, 0) for part in written.split())
+    fewest = min(words.counts.get(part, 0) for part in words.parts(written))
     return {
         "name": float(name),
         "opening": float(opening),
@@ -95,17 +125,20 @@ def of_change(words: Words, written: str, name: bool = False, opening: bool = Fa
     }
 
 
+@lru_cache(maxsize=1 << 16)
 def of_difference(written: str, intended: str) -> dict[str, float]:
     """How the two differ."""
     if written.replace(" ", "") == intended.replace(" ", ""):
         return {"join" if " " in written else "split": 1.0}
     if written == intended.replace("'", ""):
         return {"contraction" if written in CONTRACTIONS else "genitive": 1.0}
-    longer, shorter = sorted((written, intended), key=len, reverse=True)
+    if " " in written and " " not in intended:
+        return {"join_edit": 1.0} | of_difference(written.replace(" ", ""), intended)
     return edits(written, intended) | {
         "first": float(written[0] != intended[0]),
         "sound": float(edit_distance(sound(written), sound(intended))),
-        "ending": float(longer.startswith(shorter) and longer[len(shorter) :] in ENDINGS),
+        "ending": float(differ_by_ending(written, intended)),
+        "confused": float(intended in CONFUSED.get(written, ())),
     }
 
 

@@ -5,16 +5,17 @@ and deleted with a model of any kind of noise. The score of a candidate sums up 
 conditional p(candidate | the rest) say (`Channel`).
 """
 
+import itertools
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from unnoise.spelling.alternatives import Alternatives
 from unnoise.spelling.candidate import Candidate, candidate, matched_case
 from unnoise.spelling.channel import Channel, channel_for
-from unnoise.spelling.counting import WORD
 from unnoise.spelling.context import can_correct, context_scores, token_span
+from unnoise.spelling.counting import WORD
 from unnoise.spelling.distance import check_installed
 from unnoise.spelling.spans import Span, find_spans
 from unnoise.spelling.word_candidates import FLOOR, WordCandidates
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
 
 MOST = 6  # alternatives considered in context
 MOST_BY_WORDS = 24  # where one row of the network answers for all of them
+SHORTEST_PAIR = 6  # letters of two words that may be one misspelled
 MARGIN = 4.0  # nats before context: alternatives that are further behind what is written are not considered
 CONTEXT_RANGE = 30.0  # nats by which context can prefer a candidate to what is written: twice the most that was seen
-EXPONENT = 1.5  # of the strength: at 0.5 a candidate must have a probability of 0.35
+EXPONENT = 2.0  # of 1 − strength
+DOUBT = 3  # how much more than what else could be meant counts whether what is written is meant
 
 
 @dataclass(frozen=True)
@@ -71,34 +74,42 @@ class Speller:
         self.decided = min(MARGIN, abs(self.channel.context) * CONTEXT_RANGE)  # nats before context that context cannot undo
 
     def correct(self, text: str, strength: float = 0.5, keep: Collection[str] = ()) -> Correction:
-        """The text with its likeliest candidates; a word changes if another is likelier, and more than (1 − strength)^1.5.
+        """The text with its likeliest candidates, where it is likely enough that a word is not as it should be (`edits`).
 
         Who asks about one word alone wants to know how it is spelled: if it is unknown, it is not a candidate itself.
         """
         if not 0 <= strength <= 1:
             raise ValueError(f"strength must lie in [0, 1], found {strength}")
-        edits: list[Edit] = []
-        pieces: list[str] = []
-        covered = 0
         alone = len(WORD.findall(text)) == 1
-        for candidates in self.candidates(text, {word.lower() for word in keep}, complete=alone):
-            scores = [self.channel.score(candidate.evidence) for candidate in candidates]
-            if alone and len(scores) > 1 and candidates[0].text not in self.words.counts:
-                scores[0] = -math.inf
-            probabilities = softmax(scores)
+        sets = self.candidates(text, {word.lower() for word in keep}, complete=alone)
+        if alone:
+            sets = [some[1:] if some[1:] and some[0].text not in self.words.counts else some for some in sets]
+        edits = self.edits(text, sets, strength)
+        pieces: list[str] = []
+        last = 0
+        for edit in edits:
+            pieces += [text[last : edit.start], edit.after]
+            last = edit.start + len(edit.before)
+        return Correction("".join([*pieces, text[last:]]), edits)
+
+    def edits(self, text: str, sets: Iterable[list[Candidate]], strength: float) -> list[Edit]:
+        """What changes: p of the likeliest candidate, times (1 − p of what is written)³, must be above (1 − strength)²."""
+        edits: list[Edit] = []
+        covered = 0
+        for candidates in sets:
+            probabilities = softmax([self.channel.score(candidate.evidence) for candidate in candidates])
             ranked = sorted(zip(probabilities, candidates, strict=True), key=lambda pair: -pair[0])
             best, likeliest = ranked[0]
-            if likeliest is candidates[0] or best <= (1 - strength) ** EXPONENT or likeliest.start < covered:
+            before = text[likeliest.start : likeliest.stop]
+            as_written = sum(p for p, candidate in ranked if candidate.text.lower() == before.lower())
+            sure = best * (1 - as_written) ** DOUBT > (1 - strength) ** EXPONENT
+            if likeliest.text.lower() == before.lower() or not sure or likeliest.start < covered:
                 continue
-            before, after, *others = without_shared_end(
-                [text[likeliest.start : likeliest.stop], *(other.text for _, other in ranked[:4])]
-            )
+            before, after, *others = without_shared_end([before, *(other.text for _, other in ranked[:4])])
             alternatives = [(matched_case(before, other), p) for other, (p, _) in zip(others, ranked[1:], strict=False)]
-            edit = Edit(likeliest.start, before, matched_case(before, after), best, alternatives)
-            edits.append(edit)
-            pieces += [text[covered : edit.start], edit.after]
-            covered = edit.start + len(before)
-        return Correction("".join([*pieces, text[covered:]]), edits)
+            edits.append(Edit(likeliest.start, before, matched_case(before, after), best, alternatives))
+            covered = likeliest.start + len(before)
+        return edits
 
     def candidates(self, text: str, keep: Collection[str] = (), complete: bool = False) -> Iterator[list[Candidate]]:
         """For each word that may have to change its candidates, with all that speaks for them; the first is what is written.
@@ -144,11 +155,24 @@ class Speller:
         spans = list(find_spans(text, self.words.counts, keep))
         margin = math.inf if complete else MARGIN + (self.channel.context + self.channel.known_context) * -FLOOR
         alternatives = self.alternatives.of({(span.word, "") for span in spans}, margin, margin, MOST_BY_WORDS)
+        pairs = dict(self._pairs(text, spans))
+        joined = self.alternatives.of_pairs({span.word + span.rest for span in pairs.values()})
         for span in spans:
             if span.rest:
                 yield span, [span.word + span.rest.strip().lower()]
+            elif span.start in pairs and joined[span.word + pairs[span.start].rest]:
+                yield pairs[span.start], joined[span.word + pairs[span.start].rest]
             alone = span._replace(stop=span.start + len(span.word), rest="")
-            yield alone, [other for _, other in alternatives.get((span.word, ""), ())]
+            others = alternatives.get((span.word, ""), [])
+            yield alone, [other for _, other in (others[:MOST] if span.word in self.words.counts else others)]
+
+    def _pairs(self, text: str, spans: list[Span]) -> Iterator[tuple[int, Span]]:
+        """Two words of which at least one is unknown, by where the first begins."""
+        for one, other in itertools.pairwise(spans):
+            between, end = text[one.start + len(one.word) : other.start], other.start + len(other.word)
+            unknown = one.word not in self.words.counts or other.word not in self.words.counts
+            if between == " " and unknown and len(one.word + other.word) >= SHORTEST_PAIR and "'" not in one.word + other.word:
+                yield one.start, one._replace(stop=end, rest=f" {other.word}")
 
 
 def softmax(scores: list[float]) -> list[float]:

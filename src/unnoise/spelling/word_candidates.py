@@ -1,4 +1,4 @@
-"""Candidates with what a model over word pieces says of them: those of the word list, and those that the model thinks of itself."""
+"""Candidates and what a model over word pieces says of them: those of a word list, and those that the model proposes."""
 
 import math
 from collections.abc import Iterator
@@ -7,13 +7,15 @@ from typing import NamedTuple
 from unnoise.spelling.candidate import Candidate, candidate, matched_case
 from unnoise.spelling.channel import Channel
 from unnoise.spelling.distance import edit_distance, sound
-from unnoise.spelling.english import ENDINGS
+from unnoise.spelling.english import differ_by_ending
 from unnoise.spelling.spans import Span
 from unnoise.spelling.word_context import Answer, Place, Reading, WordContext
 from unnoise.spelling.words import Words
 
 FLOOR = -12.0  # nats: what fits less is taken to fit so much, as is a word that the training text does not have
 GAIN = 3.0  # nats by which a candidate of several tokens is expected to be likelier in its context than by its count
+DOUBTFUL = 5  # a word that the training text has less often is hidden from those around it
+SAME_SOUND = 4  # edits between known words that sound the same
 PIECED = 3  # candidates of several tokens that are asked about at a place
 NEAR = 1.5  # nats behind the likeliest candidate within which another may turn out to be likelier
 
@@ -29,14 +31,14 @@ class Case(NamedTuple):
 
 
 class WordCandidates:
-    """Adds the model's context to the evidence for candidates, and candidates that the model finds likely and that are alike."""
+    """Adds to candidates what the model says of them, and words that it finds likely and that are like what is written."""
 
     def __init__(self, context: WordContext, words: Words, channel: Channel):
         self.context, self.words, self.channel = context, words, channel
 
     def of(self, text: str, sets: list[tuple[Span, list[str]]], complete: bool = False) -> Iterator[list[Candidate]]:
         """The candidates of each place that have to be compared; with `complete` also where what is written is the only one."""
-        reading = self.context.read(text)
+        reading = self.context.read(text, self._is_doubtful)
         cases = [self._case(reading, text, span, others) for span, others in sets]
         asked = [[tokens[0] for tokens in case.tokens if len(tokens) == 1] for case in cases]
         answers = self.context.one_token(reading, [case.place for case in cases], asked)
@@ -54,13 +56,17 @@ class WordCandidates:
                     for i, (one, value) in enumerate(zip(case.candidates, values, strict=True))
                 ]
 
+    def _is_doubtful(self, word: str) -> bool:
+        """Whether a word may be misspelled, or is so rare that the model has not learned what it says about others."""
+        return min(self.words.counts.get(part, 0) for part in self.words.parts(word)) < DOUBTFUL
+
     def _case(self, reading: Reading, text: str, span: Span, others: list[str]) -> Case:
         blank = self.context.plain is not None or text[span.start - 1 : span.start] == " "
         written = span.word + span.rest.lower()
         candidates = [candidate(self.words, span, other) for other in (written, *others)]
         before = text[span.start : span.stop]
         tokens = [self.context.encode(matched_case(before, one.text), blank) for one in candidates]
-        known = all(part in self.words.counts for part in written.split())
+        known = all(part in self.words.counts for part in self.words.parts(written))
         return Case(self.context.place(reading, text, span.start, span.stop), span, candidates, tokens, known)
 
     def _with_proposals(self, case: Case, answer: Answer) -> Case:
@@ -111,9 +117,11 @@ class WordCandidates:
 
 
 def alike(written: str, other: str, known: bool) -> bool:
-    """Whether a word that fits may be meant by what is written: of a known word only with another ending."""
-    longer, shorter = sorted((written, other), key=len, reverse=True)
-    if longer.startswith(shorter) and longer[len(shorter) :] in ENDINGS:
+    """Whether a word that fits may be meant by what is written: by a known word only what sounds the same, or is nearest."""
+    if differ_by_ending(written, other):
         return True
+    edits = edit_distance(written, other)
+    if known:
+        return edits == 1 or (edits <= SAME_SOUND and sound(written) == sound(other))
     same_start = written[0] == other[0] or sound(written)[:1] == sound(other)[:1]
-    return not known and same_start and edit_distance(written, other) <= max(2, len(longer) // 2)
+    return same_start and edits <= max(2, max(len(written), len(other)) // 2)

@@ -4,11 +4,11 @@ A word is hidden behind as many masks as the candidate has tokens, and read from
 
     log p(w | a, c) = Σ_j log μ(w_j | a, w_{<j}, masks, c),
 
-which any order of reveals gives (ARDM, arXiv:2110.02037). For all candidates of one token one position of one row answers, and a
-row hides several words that are far apart, so that a text is read only `APART` times.
+which any order of reveals gives (ARDM, arXiv:2110.02037). For all candidates of one token one position of one row answers, and
+a row hides several words that are far apart, so that a text is read only `APART` times.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -72,11 +72,15 @@ class WordContext:
     """
 
     def __init__(self, model: "Model"):
-        assert isinstance(model.process, Masked)
         self.model, self.codec = model, model.codec
-        self.process: Masked = model.process
         self.words = words_of(model.codec)
         self.plain = Text8() if has_letters_only(model.codec) else None
+
+    @property
+    def process(self) -> Masked:
+        """The model's process, wherever it has been moved."""
+        assert isinstance(self.model.process, Masked)
+        return self.model.process
 
     # ---- texts as tokens ----------------------------------------------------------------------------------------------------
 
@@ -86,8 +90,11 @@ class WordContext:
             text = " ".join(self.plain.normalise(text).split())
         return self.codec.encode(" " * (blank and bool(text)) + text).tolist()
 
-    def read(self, text: str) -> Reading:
-        """The tokens of a text; words are lowered and digits spelled out where the model knows letters only."""
+    def read(self, text: str, is_hidden: Callable[[str], bool] = lambda word: False) -> Reading:
+        """The tokens of a text; words are lowered and digits spelled out where the model knows letters only.
+
+        is_hidden: whether a word, in lower case, says nothing about those around it, and is a mask to them.
+        """
         units: list[list[int]] = []
         unit_at: dict[int, int] = {}
         last = 0
@@ -96,7 +103,8 @@ class WordContext:
             blank = self.plain is not None or between.endswith(" ")
             self._add_between(units, between.removesuffix(" "), last > 0)
             unit_at[match.start()] = len(units)
-            units.append(self.encode(match.group(), blank))
+            hidden = is_hidden(match.group().lower())
+            units.append([self.process.mask] if hidden else self.encode(match.group(), blank))
             last = match.end()
         self._add_between(units, text[last:], last > 0)
         return Reading(units, unit_at)
