@@ -66,7 +66,7 @@ def test_a_candidate_of_several_tokens_is_scored_by_the_chain_rule() -> None:
     model = random_model(length=64)
     context = WordContext(model)
     reading = context.read("they put on their coats")
-    place = context.place(reading, "they put on their coats", 12, 17)
+    place = context.place(reading, 12)
     assert max(place.start, len(reading.tokens) - place.stop) <= word_context.SIDE
     before, after, mask = reading.tokens[: place.start], reading.tokens[place.stop :], model.process.vocab
     word = [3, 200, 7]
@@ -83,7 +83,7 @@ def test_all_candidates_of_two_tokens_sum_to_one() -> None:
     model = random_model(vocab=258)
     context = WordContext(model)
     reading = context.read("on a cat")
-    place = context.place(reading, "on a cat", 3, 4)
+    place = context.place(reading, 3)
     some = list(range(0, 258, 43))
     scores = torch.tensor(context.chain(reading, [(place, [one, other]) for one in some for other in range(258)]))
     firsts = torch.tensor([log_mu(model, _with(reading.tokens, place, [258, 258]), place.start)[one] for one in some])
@@ -98,7 +98,7 @@ def test_a_row_that_hides_one_word_gives_the_same_as_the_chain_rule() -> None:
     context = WordContext(random_model(length=128))
     text = "they put on there"
     reading = context.read(text)
-    place = context.place(reading, text, 12, 17)
+    place = context.place(reading, 12)
     (answer,) = context.one_token(reading, [place], [[5, 260]])
     assert [answer.asked[5], answer.asked[260]] == pytest.approx(
         context.chain(reading, [(place, [5]), (place, [260])]), abs=1e-4
@@ -140,7 +140,7 @@ def test_a_text_is_read_in_the_letters_of_the_training_text() -> None:
     text = "They put 2 coats on, don't they?"
     reading = letters.read(text)
     assert letters.codec.decode(reading.tokens) == " they put two coats on don t they"
-    place = letters.place(reading, text, 11, 16)
+    place = letters.place(reading, 11)
     assert letters.codec.decode(reading.tokens[place.start : place.stop]) == " coats"
 
 
@@ -174,7 +174,7 @@ def test_which_models_read_words() -> None:
     ],
 )
 def test_context_finds_real_word_errors(wrong: str, right: str) -> None:
-    assert Speller(counting_model(), Words(COUNTS)).correct(wrong).text == right
+    assert Speller(counting_model(), Words(COUNTS)).correct(wrong, strength=0.8).text == right
 
 
 def test_the_model_proposes_words_that_no_list_search_finds() -> None:

@@ -10,7 +10,6 @@ from unnoise.spelling.distance import edit_distance
 from unnoise.spelling.english import CONFUSED, CONTRACTED, CONTRACTIONS, ONE_LETTER_WORDS
 from unnoise.spelling.words import KEPT, Words
 
-PAIRED = 3  # words for two that were written in place of one
 PART = 50  # a word is split into words that occur more often
 Found = dict[tuple[str, str], list[tuple[float, str]]]
 EDITS = 2  # between what is written and what looks like it; one more between words that sound the same
@@ -53,17 +52,6 @@ class Alternatives:
             if len(self._kept) >= KEPT:
                 self._kept = {}
             found = self._kept[key] = self._nearest(word, rest, places, edits, margin, most)
-        return found
-
-    def of_pairs(self, pairs: Collection[str]) -> dict[str, list[str]]:
-        """For two words that were written in place of one, if that was misspelled as well, the one: the likeliest few."""
-        joined = sorted({pair.replace(" ", "") for pair in pairs})
-        near = dict(zip(joined, self.words.near_each(joined, 1), strict=True))
-        found = {}
-        for pair in pairs:
-            places, _ = near[pair.replace(" ", "")]
-            best = places[np.argsort(-self.words.log_ps[places], kind="stable")][:PAIRED]
-            found[pair] = [self.words.in_order[place] for place in best]
         return found
 
     def _nearest(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from unnoise.spelling.distance import edit_distance, edit_operations, sound, swaps
-from unnoise.spelling.english import CONFUSED, CONTRACTIONS, VOWELS, differ_by_ending
+from unnoise.spelling.english import CONFUSED, CONTRACTIONS, SIMILAR, VOWELS, differ_by_ending
 from unnoise.spelling.words import Words
 
 FREQUENT = 20  # a word that occurs more often is frequent
@@ -27,6 +27,7 @@ class Channel:
     unknown: float = -1.22  # a word that the training text does not have
     vowel: float = -1.93  # an edit of a vowel
     consonant: float = -1.83
+    similar: float = -1.83  # a consonant for one that sounds like it
     double: float = -0.95  # a letter doubled, or not
     swap: float = -1.9  # two neighbours swapped
     first: float = -0.94  # another first letter
@@ -44,8 +45,6 @@ class Channel:
     join: float = -0.66  # one word written as two
     ending: float = 0.99  # a grammatical ending more or less
     confused: float = 0.0  # words that are often written for each other
-    homophone: float = 0.0  # a known word for another that sounds the same
-    join_edit: float = 0.0  # one word written as two, and misspelled
 
     def score(self, evidence: Mapping[str, float]) -> float:
         """log p up to a constant."""
@@ -54,36 +53,36 @@ class Channel:
 
     def limits(self) -> tuple[float, float]:
         """The most that each edit, and that all else about how two words differ, can add to a score."""
-        edit = max(self.vowel, self.consonant, self.double, self.swap)
-        rest = sum(max(0.0, weight) for weight in (self.first, self.ending, self.confused, self.homophone))
+        edit = max(self.vowel, self.consonant, self.similar, self.double, self.swap)
+        rest = sum(max(0.0, weight) for weight in (self.first, self.ending, self.confused))
         return edit, rest if edit <= 0 and self.sound <= 0 else math.inf
 
 
 WORD_CHANNEL = Channel(
-    count=0.14,
-    context=0.29,
-    letter=0.94,
-    unknown=-2.48,
-    vowel=-1.66,
-    consonant=-1.51,
-    double=-0.93,
-    swap=-1.37,
-    first=-0.66,
-    sound=-1.72,
-    name=-1.64,
-    opening=-1.6,
-    contraction=2.16,
-    genitive=0.02,
-    pieces=-0.61,
-    known_context=0.38,
-    known=-2.74,
-    frequent=0.29,
-    short=-0.33,
-    split=-3.41,
-    join=2.03,
-    ending=1.11,
-    confused=1.0,
-    homophone=0.5,
+    count=0.12,
+    context=0.35,
+    letter=0.89,
+    unknown=-2.2,
+    vowel=-1.58,
+    consonant=-1.62,
+    similar=-1.0,
+    double=-1.2,
+    swap=-1.42,
+    first=-0.61,
+    sound=-1.48,
+    name=-1.37,
+    opening=-1.35,
+    contraction=2.38,
+    genitive=0.03,
+    pieces=-0.43,
+    known_context=0.36,
+    known=-2.42,
+    frequent=-0.55,
+    short=-0.48,
+    split=-3.51,
+    join=2.69,
+    ending=1.3,
+    confused=2.82,
 )
 
 
@@ -99,8 +98,7 @@ def evidence(words: Words, written: str, intended: str, name: bool = False, open
     """
     if written == intended:
         return of_word(words, intended)
-    found = of_word(words, intended) | of_change(words, written, name, opening) | of_difference(written, intended)
-    return found | {"homophone": float(bool(found["known"]) and found.get("sound") == 0)}
+    return of_word(words, intended) | of_change(words, written, name, opening) | of_difference(written, intended)
 
 
 def of_word(words: Words, intended: str) -> dict[str, float]:
@@ -132,8 +130,6 @@ def of_difference(written: str, intended: str) -> dict[str, float]:
         return {"join" if " " in written else "split": 1.0}
     if written == intended.replace("'", ""):
         return {"contraction" if written in CONTRACTIONS else "genitive": 1.0}
-    if " " in written and " " not in intended:
-        return {"join_edit": 1.0} | of_difference(written.replace(" ", ""), intended)
     return edits(written, intended) | {
         "first": float(written[0] != intended[0]),
         "sound": float(edit_distance(sound(written), sound(intended))),
@@ -145,13 +141,14 @@ def of_difference(written: str, intended: str) -> dict[str, float]:
 def edits(written: str, intended: str) -> dict[str, float]:
     """The edits from one word to another by their kind."""
     swapped = swaps(written, intended)
-    kinds = {"vowel": 0.0, "consonant": 0.0, "double": 0.0, "swap": float(swapped)}
+    kinds = {"vowel": 0.0, "consonant": 0.0, "similar": 0.0, "double": 0.0, "swap": float(swapped)}
     if swapped:
         kinds["consonant"] = float(edit_distance(written, intended) - swapped)
         return kinds
     for edit in edit_operations(intended, written):
         if edit.tag == "replace":
-            kinds["vowel" if {intended[edit.src_pos], written[edit.dest_pos]} <= VOWELS else "consonant"] += 1
+            letters = frozenset((intended[edit.src_pos], written[edit.dest_pos]))
+            kinds["vowel" if letters <= VOWELS else "similar" if letters in SIMILAR else "consonant"] += 1
             continue
         word, place = (intended, edit.src_pos) if edit.tag == "delete" else (written, edit.dest_pos)
         letter = word[place]

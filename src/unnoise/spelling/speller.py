@@ -5,7 +5,6 @@ and deleted with a model of any kind of noise. The score of a candidate sums up 
 conditional p(candidate | the rest) say (`Channel`).
 """
 
-import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 MOST = 6  # alternatives considered in context
 MOST_BY_WORDS = 24  # where one row of the network answers for all of them
-SHORTEST_PAIR = 6  # letters of two words that may be one misspelled
 MARGIN = 4.0  # nats before context: alternatives that are further behind what is written are not considered
 CONTEXT_RANGE = 30.0  # nats by which context can prefer a candidate to what is written: twice the most that was seen
 EXPONENT = 2.0  # of 1 − strength
@@ -155,24 +153,12 @@ class Speller:
         spans = list(find_spans(text, self.words.counts, keep))
         margin = math.inf if complete else MARGIN + (self.channel.context + self.channel.known_context) * -FLOOR
         alternatives = self.alternatives.of({(span.word, "") for span in spans}, margin, margin, MOST_BY_WORDS)
-        pairs = dict(self._pairs(text, spans))
-        joined = self.alternatives.of_pairs({span.word + span.rest for span in pairs.values()})
         for span in spans:
             if span.rest:
                 yield span, [span.word + span.rest.strip().lower()]
-            elif span.start in pairs and joined[span.word + pairs[span.start].rest]:
-                yield pairs[span.start], joined[span.word + pairs[span.start].rest]
             alone = span._replace(stop=span.start + len(span.word), rest="")
             others = alternatives.get((span.word, ""), [])
             yield alone, [other for _, other in (others[:MOST] if span.word in self.words.counts else others)]
-
-    def _pairs(self, text: str, spans: list[Span]) -> Iterator[tuple[int, Span]]:
-        """Two words of which at least one is unknown, by where the first begins."""
-        for one, other in itertools.pairwise(spans):
-            between, end = text[one.start + len(one.word) : other.start], other.start + len(other.word)
-            unknown = one.word not in self.words.counts or other.word not in self.words.counts
-            if between == " " and unknown and len(one.word + other.word) >= SHORTEST_PAIR and "'" not in one.word + other.word:
-                yield one.start, one._replace(stop=end, rest=f" {other.word}")
 
 
 def softmax(scores: list[float]) -> list[float]:

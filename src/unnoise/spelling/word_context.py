@@ -8,7 +8,7 @@ which any order of reveals gives (ARDM, arXiv:2110.02037). For all candidates of
 a row hides several words that are far apart, so that a text is read only `APART` times.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -52,9 +52,14 @@ class Reading:
     """
 
     def __init__(self, units: list[list[int]], unit_at: dict[int, int]):
+        self.units = units
         self.tokens = [token for unit in units for token in unit]
         self.starts = [0, *np.cumsum([len(unit) for unit in units]).tolist()]
         self.unit_at = unit_at
+
+    def with_words(self, words: Mapping[int, list[int]]) -> "Reading":
+        """The same with other tokens for some units."""
+        return Reading([words.get(i, unit) for i, unit in enumerate(self.units)], self.unit_at)
 
 
 class Place(NamedTuple):
@@ -115,10 +120,10 @@ class WordContext:
         elif between:
             units.append(self.encode(between, blank=False))
 
-    def place(self, reading: Reading, text: str, start: int, stop: int) -> Place:
-        """The tokens of the words between two characters."""
-        inside = [reading.unit_at[match.start()] for match in WORD.finditer(text, start, stop)]
-        return Place(reading.starts[inside[0]], reading.starts[inside[-1] + 1])
+    def place(self, reading: Reading, start: int, words: int = 1) -> Place:
+        """The tokens of some words from the one that begins at a character."""
+        unit = reading.unit_at[start]
+        return Place(reading.starts[unit], reading.starts[unit + words])
 
     # ---- what the model says ------------------------------------------------------------------------------------------------
 
