@@ -117,8 +117,7 @@ def test_words(tmp_path: Path) -> None:
     ("written", "intended", "kinds"),
     [
         ("clob", "club", {"vowel": 1}),
-        ("kity", "city", {"similar": 1}),
-        ("mity", "city", {"consonant": 1}),
+        ("kity", "city", {"consonant": 1}),
         ("hapy", "happy", {"double": 1}),
         ("clubb", "club", {"double": 1}),
         ("aal", "al", {"double": 1}),

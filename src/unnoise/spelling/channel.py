@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from unnoise.spelling.distance import edit_distance, edit_operations, sound, swaps
-from unnoise.spelling.english import CONFUSED, CONTRACTIONS, SIMILAR, VOWELS, differ_by_ending
+from unnoise.spelling.english import CONFUSED, CONTRACTIONS, VOWELS, differ_by_ending
 from unnoise.spelling.words import Words
 
 FREQUENT = 20  # a word that occurs more often is frequent
@@ -27,7 +27,6 @@ class Channel:
     unknown: float = -1.22  # a word that the training text does not have
     vowel: float = -1.93  # an edit of a vowel
     consonant: float = -1.83
-    similar: float = -1.83  # a consonant for one that sounds like it
     double: float = -0.95  # a letter doubled, or not
     swap: float = -1.9  # two neighbours swapped
     first: float = -0.94  # another first letter
@@ -53,36 +52,35 @@ class Channel:
 
     def limits(self) -> tuple[float, float]:
         """The most that each edit, and that all else about how two words differ, can add to a score."""
-        edit = max(self.vowel, self.consonant, self.similar, self.double, self.swap)
+        edit = max(self.vowel, self.consonant, self.double, self.swap)
         rest = sum(max(0.0, weight) for weight in (self.first, self.ending, self.confused))
         return edit, rest if edit <= 0 and self.sound <= 0 else math.inf
 
 
 WORD_CHANNEL = Channel(
     count=0.12,
-    context=0.35,
-    letter=0.89,
-    unknown=-2.2,
-    vowel=-1.58,
-    consonant=-1.62,
-    similar=-1.0,
-    double=-1.2,
-    swap=-1.42,
-    first=-0.61,
-    sound=-1.48,
-    name=-1.37,
-    opening=-1.35,
-    contraction=2.38,
-    genitive=0.03,
-    pieces=-0.43,
-    known_context=0.36,
-    known=-2.42,
-    frequent=-0.55,
-    short=-0.48,
-    split=-3.51,
-    join=2.69,
-    ending=1.3,
-    confused=2.82,
+    context=0.34,
+    letter=0.92,
+    unknown=-2.04,
+    vowel=-1.53,
+    consonant=-1.6,
+    double=-1.18,
+    swap=-1.39,
+    first=-0.74,
+    sound=-1.38,
+    name=-1.45,
+    opening=-1.39,
+    contraction=1.93,
+    genitive=-0.08,
+    pieces=-0.45,
+    known_context=0.34,
+    known=-2.51,
+    frequent=-0.3,
+    short=-0.6,
+    split=-3.43,
+    join=2.59,
+    ending=1.32,
+    confused=2.9,
 )
 
 
@@ -141,14 +139,13 @@ def of_difference(written: str, intended: str) -> dict[str, float]:
 def edits(written: str, intended: str) -> dict[str, float]:
     """The edits from one word to another by their kind."""
     swapped = swaps(written, intended)
-    kinds = {"vowel": 0.0, "consonant": 0.0, "similar": 0.0, "double": 0.0, "swap": float(swapped)}
+    kinds = {"vowel": 0.0, "consonant": 0.0, "double": 0.0, "swap": float(swapped)}
     if swapped:
         kinds["consonant"] = float(edit_distance(written, intended) - swapped)
         return kinds
     for edit in edit_operations(intended, written):
         if edit.tag == "replace":
-            letters = frozenset((intended[edit.src_pos], written[edit.dest_pos]))
-            kinds["vowel" if letters <= VOWELS else "similar" if letters in SIMILAR else "consonant"] += 1
+            kinds["vowel" if {intended[edit.src_pos], written[edit.dest_pos]} <= VOWELS else "consonant"] += 1
             continue
         word, place = (intended, edit.src_pos) if edit.tag == "delete" else (written, edit.dest_pos)
         letter = word[place]

@@ -1,7 +1,6 @@
 """What is English about this spell checker, besides how words sound."""
 
 VOWELS = frozenset("aeiouy")
-SIMILAR = frozenset(map(frozenset, ("bp", "dt", "gk", "gc", "kc", "kq", "cq", "fv", "sz", "sc", "mn", "gj", "wv")))  # in sound
 ENDINGS = frozenset(("s", "es", "d", "ed", "ing", "e", "ly"))  # grammatical ones
 CONTRACTED = frozenset(("nt", "re", "ve", "ll"))  # what is left of wasn't and we've in a text without apostrophes
 ONE_LETTER_WORDS = frozenset("ai")
