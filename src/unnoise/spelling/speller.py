@@ -28,7 +28,7 @@ MOST = 6  # alternatives considered in context
 MOST_BY_WORDS = 24  # where one row of the network answers for all of them
 MARGIN = 4.0  # nats before context: alternatives that are further behind what is written are not considered
 CONTEXT_RANGE = 30.0  # nats by which context can prefer a candidate to what is written: twice the most that was seen
-EXPONENT = 2.0  # of 1 − strength
+EXPONENT = 1.5  # of 1 − strength
 DOUBT = 3  # how much more than what else could be meant counts whether what is written is meant
 
 
@@ -69,6 +69,7 @@ class Speller:
         self.model, self.words, self.channel = model, words, channel or channel_for(by_words)
         self.word_candidates = WordCandidates(WordContext(model), words, self.channel) if by_words else None
         self.alternatives = Alternatives(words, self.channel)
+        self.doubt = DOUBT if by_words else 0
         self.decided = min(MARGIN, abs(self.channel.context) * CONTEXT_RANGE)  # nats before context that context cannot undo
 
     def correct(self, text: str, strength: float = 0.5, keep: Collection[str] = ()) -> Correction:
@@ -91,7 +92,8 @@ class Speller:
         return Correction("".join([*pieces, text[last:]]), edits)
 
     def edits(self, text: str, sets: Iterable[list[Candidate]], strength: float) -> list[Edit]:
-        """What changes: p of the likeliest candidate, times (1 − p of what is written)³, must be above (1 − strength)²."""
+        """What changes: p of the likeliest candidate must be above (1 − strength)^1.5; with a model over word pieces p times
+        (1 − p of what is written)³."""
         edits: list[Edit] = []
         covered = 0
         for candidates in sets:
@@ -100,7 +102,7 @@ class Speller:
             best, likeliest = ranked[0]
             before = text[likeliest.start : likeliest.stop]
             as_written = sum(p for p, candidate in ranked if candidate.text.lower() == before.lower())
-            sure = best * (1 - as_written) ** DOUBT > (1 - strength) ** EXPONENT
+            sure = best * (1 - as_written) ** self.doubt > (1 - strength) ** EXPONENT
             if likeliest.text.lower() == before.lower() or not sure or likeliest.start < covered:
                 continue
             before, after, *others = without_shared_end([before, *(other.text for _, other in ranked[:4])])

@@ -1,7 +1,8 @@
 """Candidates and what a model over word pieces says of them: those of a word list, and those that the model proposes."""
 
 import math
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from unnoise.spelling.candidate import Candidate, candidate, matched_case
@@ -48,7 +49,8 @@ class WordCandidates:
         cases = self._answered(reading, [self._case(text, span, others) for span, others in sets])
         doubtful = [i for i, case in enumerate(cases) if not case.span.rest and self._is_doubtful(case.span.word)]
         mended = {reading.unit_at[cases[i].span.start]: tokens for i in doubtful if (tokens := self._mended(cases[i]))}
-        near = [i for i in doubtful if self._is_near(reading.unit_at[cases[i].span.start], mended)]
+        neighbours = Counter(unit + d for unit in mended for d in range(-NEIGHBOURS, NEIGHBOURS + 1) if d)
+        near = [i for i in doubtful if neighbours[reading.unit_at[cases[i].span.start]]]
         if near:
             again = self._answered(reading.with_words(mended), [cases[i] for i in near])
             for i, case in zip(near, again, strict=True):
@@ -81,9 +83,6 @@ class WordCandidates:
         best = max(range(len(scores)), key=scores.__getitem__)
         surely = sum(math.exp(score - scores[best]) for score in scores) < 1 / LIKELY
         return case.tokens[best] if best and surely else None
-
-    def _is_near(self, unit: int, mended: Collection[int]) -> bool:
-        return any(unit != other and abs(unit - other) <= NEIGHBOURS for other in mended)
 
     def _is_doubtful(self, word: str) -> bool:
         """Whether a word may be misspelled, or is so rare that the model has not learned what it says about others."""
