@@ -3,11 +3,12 @@
     python benchmarks/spelling.py path/to/spelling --model runs/mdlm
 
 The folder holds Holbrook's tagged passages (mistakes of school children in their sentences) and Norvig's first test set (words
-in isolation). The baseline is Norvig's: a word that is not in the training vocabulary becomes the most frequent word at edit
-distance 1. `--part` takes every fifth passage ("tune") or the other four ("report"). `--fit` prints the weights of
-`unnoise.spelling.Channel` that make what was intended in the first part most likely. `--speed` prints the seconds of processor
-time that texts of growing length take: Holbrook's passages, or those of `--text` (a file, plain or .gz), and letters without
-blanks. It should be run with one thread (OMP_NUM_THREADS=1).
+in isolation); beside this file lie twenty sentences with real-word errors (real_words.txt). The baseline is Norvig's: a word
+that is not in the training vocabulary becomes the most frequent word at edit distance 1. `--part` takes every fifth passage
+("tune") or the other four ("report"). `--fit` prints the weights of `unnoise.spelling.Channel` that make what was intended in
+the first part most likely, and the figures of each strength for passages of that part which are left out of the fit in turn.
+`--speed` prints the seconds of processor time that texts of growing length take: Holbrook's passages, or those of `--text` (a
+file, plain or .gz), and letters without blanks. It should be run with one thread (OMP_NUM_THREADS=1).
 """
 
 import argparse
@@ -24,8 +25,13 @@ from typing import NamedTuple
 import torch
 
 import unnoise
-from unnoise.spelling import WORD, Channel, Edit, Speller, Words
+from unnoise.spelling import WORD, Candidate, Channel, Edit, Speller, Words
 
+PARAGRAPH = (  # the corrupted one of Multinomial Diffusion (arXiv:2102.05379): seven mistakes, and a rare name
+    "mexico citi the aztec stadium estadio azteca home of clup amerika is one of the world s largest stadiums with capakity to "
+    "seat approximately one one zero zero zero zero fans mexico hosted the football world cup in one nine zeven zero and one "
+    "nyne eiggt six"
+)
 TAG = re.compile(r"<ERR targ=([^>]*)>(.*?)</ERR>")
 
 
@@ -107,11 +113,18 @@ def measure(passages: list[Passage], correct: Callable[[str], list[Edit]]) -> di
     return {"errors": errors, "clean": clean, "precision": precision, "recall": recall, "F1": f1, "damaged": damaged / clean}
 
 
-def examples(speller: Speller, passages: list[Passage]) -> list[tuple[list[dict[str, float]], int]]:
+class Read(NamedTuple):
+    """A passage and the candidates for each of its words, the model's context among what speaks for them."""
+
+    passage: Passage
+    sets: list[list[Candidate]]
+
+
+def examples(read: list[Read]) -> list[tuple[list[dict[str, float]], int]]:
     """For each word with alternatives what speaks for its candidates, and which is right; others left out."""
     found = []
-    for text, mistakes in passages:
-        for candidates in speller.candidates(text, complete=True):
+    for (text, mistakes), sets in read:
+        for candidates in sets:
             start, stop = candidates[0].start, candidates[0].stop
             touched = [mistake for mistake in mistakes if mistake[0] < stop and mistake[1] > start]
             right = 0
@@ -121,24 +134,24 @@ def examples(speller: Speller, passages: list[Passage]) -> list[tuple[list[dict[
                     plain(applied(text, first, last, [Edit(start, text[start:stop], candidate.text, 1.0)])) == plain(intended)
                     for candidate in candidates
                 ]
-                right = good.index(True) if True in good else -1
-            if right >= 0:
+                right = good.index(True, 1) if True in good[1:] else -1
+            if right >= 0 and len(candidates) > 1:
                 found.append(([candidate.evidence for candidate in candidates], right))
     return found
 
 
-def fit(cases: list[tuple[list[dict[str, float]], int]], ridge: float = 0.2) -> dict[str, float]:
+def fit(cases: list[tuple[list[dict[str, float]], int]], ridge: float = 0.2) -> Channel:
     """The weights of greatest likelihood, with a little pull towards zero: a convex problem."""
     names = list(asdict(Channel()))
     widest = max(len(candidates) for candidates, _ in cases)
-    facts = torch.zeros(len(cases), widest, len(names), dtype=torch.float64)
+    facts = torch.zeros(len(cases), widest, len(names))
     there = torch.zeros(len(cases), widest, dtype=torch.bool)
     for i, (candidates, _) in enumerate(cases):
         facts[i, : len(candidates)] = torch.tensor([[candidate.get(name, 0.0) for name in names] for candidate in candidates])
         there[i, : len(candidates)] = True
     right = torch.tensor([answer for _, answer in cases])
-    weights = torch.zeros(len(names), dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([weights], max_iter=500, line_search_fn="strong_wolfe")
+    weights = torch.zeros(len(names), requires_grad=True)
+    optimizer = torch.optim.LBFGS([weights], max_iter=200, history_size=20, line_search_fn="strong_wolfe")
 
     def loss() -> torch.Tensor:
         optimizer.zero_grad()
@@ -148,7 +161,41 @@ def fit(cases: list[tuple[list[dict[str, float]], int]], ridge: float = 0.2) -> 
         return total
 
     optimizer.step(loss)
-    return dict(zip(names, weights.tolist(), strict=True))
+    return Channel(**dict(zip(names, (round(weight, 2) for weight in weights.tolist()), strict=True)))
+
+
+def cross_validated(model: unnoise.Model, read: list[Read], folds: int = 4) -> None:
+    """What each strength does to passages that the weights were not fitted to."""
+    spellers = [
+        Speller(model, model.words, fit(examples([one for i, one in enumerate(read) if i % folds != fold])))
+        for fold in range(folds)
+    ]
+    by_text = {one.passage.text: (spellers[i % folds], one.sets) for i, one in enumerate(read)}
+    for strength in (0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.7):
+        figures = measure([one.passage for one in read], lambda text: by_text[text][0].edits(text, by_text[text][1], strength))  # noqa: B023
+        print(f"strength {strength}: " + "  ".join(f"{key} {value:.4g}" for key, value in figures.items()), flush=True)
+
+
+def real_words(path: Path) -> list[tuple[str, str]]:
+    """Sentences with a real word in place of another, and what was meant."""
+    lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    return [tuple(part.strip() for part in line.split("|")) for line in lines]  # type: ignore[misc]
+
+
+def measure_real_words(pairs: list[tuple[str, str]], correct: Callable[[str], list[Edit]]) -> dict[str, int]:
+    """In how many sentences the mistake is found, and mended; words harmed beside it, and in the sentences as meant."""
+    found = mended = beside = harmed = 0
+    for wrong, meant in pairs:
+        theirs, ours = wrong.split(), meant.split()
+        place = next(i for i, (one, other) in enumerate(zip(theirs, ours, strict=True)) if one != other)
+        at = sum(len(word) + 1 for word in theirs[:place])
+        edits = correct(wrong)
+        touching = [edit for edit in edits if edit.start < at + len(theirs[place]) and edit.start + len(edit.before) > at]
+        found += bool(touching)
+        mended += plain(applied(wrong, at, at + len(theirs[place]), touching)) == plain(ours[place])
+        beside += len(edits) - len(touching)
+        harmed += len(correct(meant))
+    return {"sentences": len(pairs), "found": found, "mended": mended, "harmed beside": beside, "harmed when right": harmed}
 
 
 def speed(model: unnoise.Model, ordinary: str) -> None:
@@ -183,10 +230,13 @@ if __name__ == "__main__":
     model = unnoise.load(options.model)
     assert model.words is not None
     if options.fit:
-        cases = examples(Speller(model, model.words), holbrook(options.data / "holbrook-tagged.dat", "tune"))
+        speller = Speller(model, model.words)
+        tune = holbrook(options.data / "holbrook-tagged.dat", "tune")
+        tuned = [Read(passage, list(speller.candidates(passage.text, complete=True))) for passage in tune]
+        cases = examples(tuned)
         print(f"{len(cases)} words, {sum(right > 0 for _, right in cases)} of them misspelled, with the right one a candidate")
-        for name, weight in fit(cases).items():
-            print(f"    {name}: float = {weight:.2f}")
+        print(fit(cases), flush=True)
+        cross_validated(model, tuned)
         raise SystemExit
     if options.speed:
         all_passages = "\n".join(passage.text for passage in holbrook(options.data / "holbrook-tagged.dat", "all"))
@@ -195,8 +245,11 @@ if __name__ == "__main__":
     passages = holbrook(options.data / "holbrook-tagged.dat", options.part)
     ours: Callable[[str], list[Edit]] = lambda text: model.correct(text, options.strength).edits  # noqa: E731
     for name, correct in (("baseline", baseline(model.words)), ("unnoise", ours)):
-        figures = measure(passages, correct)
-        print(f"Holbrook {name:9s} " + "  ".join(f"{key} {value:.4g}" for key, value in figures.items()), flush=True)
         pairs = norvig(options.data / "spell-testset1.txt")
         hits = sum(applied(wrong, 0, len(wrong), correct(wrong)).lower() == right for wrong, right in pairs)
-        print(f"Norvig   {name:9s} {hits} of {len(pairs)} right ({hits / len(pairs):.3f})", flush=True)
+        print(f"Norvig     {name:9s} {hits} of {len(pairs)} right ({hits / len(pairs):.3f})", flush=True)
+        real = measure_real_words(real_words(Path(__file__).with_name("real_words.txt")), correct)
+        print(f"real words {name:9s} " + "  ".join(f"{key} {value}" for key, value in real.items()), flush=True)
+        figures = measure(passages, correct)
+        print(f"Holbrook   {name:9s} " + "  ".join(f"{key} {value:.4g}" for key, value in figures.items()), flush=True)
+    print(model.correct(PARAGRAPH, options.strength).text)

@@ -184,7 +184,9 @@ class Model(ModelParts):
 
         strength: 0 changes nothing, 1 takes the likeliest candidate always.
         """
-        return Speller(self, self.words).correct(text, strength, keep)
+        if self.speller is None or self.speller.words is not self.words:
+            self.speller = Speller(self, self.words)
+        return self.speller.correct(text, strength, keep)
 
     def score(
         self,

@@ -19,7 +19,7 @@ from unnoise.network.transformer import sized
 from unnoise.objective import Objective
 from unnoise.sampler import Sampler
 from unnoise.sampler_table import named_sampler, sampler_name, sampler_names
-from unnoise.spelling import Words
+from unnoise.spelling import Speller, Words
 
 
 class ModelParts:
@@ -52,6 +52,7 @@ class ModelParts:
         self.bound: Objective = method.bound(self.process)
         self.notes: dict[str, Any] = {}
         self.words: Words | None = None  # of the corpus it was trained on
+        self.speller: Speller | None = None  # made when it is first asked to correct
         self.sampling: SamplingKeywords = {}  # recommended: steps, sampler, temperature and top_p where the user gives none
         self.card = ""  # what there is to know about it, in Markdown
 

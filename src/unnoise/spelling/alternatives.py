@@ -7,8 +7,8 @@ import numpy as np
 
 from unnoise.spelling.channel import FREQUENT, Channel, evidence, of_change, of_word
 from unnoise.spelling.distance import edit_distance
-from unnoise.spelling.english import CONTRACTED, ONE_LETTER_WORDS
-from unnoise.spelling.words import Words
+from unnoise.spelling.english import CONFUSED, CONTRACTED, CONTRACTIONS, ONE_LETTER_WORDS
+from unnoise.spelling.words import KEPT, Words
 
 PART = 50  # a word is split into words that occur more often
 Found = dict[tuple[str, str], list[tuple[float, str]]]
@@ -29,14 +29,30 @@ class Alternatives:
         self.longest = int(words.lengths.max())
         self.best = np.full(self.longest + 1, -np.inf)  # score of each length
         np.maximum.at(self.best, words.lengths, self.scores)
+        self._kept: dict[tuple[str, str, float, int], list[tuple[float, str]]] = {}
 
     def of(self, written: Collection[tuple[str, str]], margin: float, decided: float, most: int) -> Found:
         """For words, each with what comes after it, what could be intended by both: how many nats it is behind what is written,
         before context, and what it is. At most so many, less than `margin` behind, nearest first; a word of which all
         alternatives are at least `decided` behind may be left out."""
         searched = sorted({word for word, rest in written if rest or self._may_be_near(word, decided)})
-        near = dict(zip(searched, self.words.near_each(searched, EDITS), strict=True))
-        return {(word, rest): self._nearest(word, rest, *near[word], margin, most) for word, rest in written if word in near}
+        near: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        for reach in range(1, EDITS + 1):
+            some = [word for word in searched if self._reach(word) == reach]
+            near |= zip(some, self.words.near_each(some, reach), strict=True)
+        return {(word, rest): self._remembered(word, rest, *near[word], margin, most) for word, rest in written if word in near}
+
+    def _remembered(
+        self, word: str, rest: str, places: np.ndarray, edits: np.ndarray, margin: float, most: int
+    ) -> list[tuple[float, str]]:
+        """The nearest; what was found is kept for the next text."""
+        key = (word, rest, margin, most)
+        found = self._kept.get(key)
+        if found is None:
+            if len(self._kept) >= KEPT:
+                self._kept = {}
+            found = self._kept[key] = self._nearest(word, rest, places, edits, margin, most)
+        return found
 
     def _nearest(
         self, word: str, rest: str, places: np.ndarray, edits: np.ndarray, margin: float, most: int
@@ -47,12 +63,12 @@ class Alternatives:
         def behind(other: str) -> tuple[float, str]:
             return own - self.channel.score(evidence(self.words, written, other)), other
 
-        others = {other + rest for other in (*self._same_sound(word), *self._split(word))}
+        special = (*self._same_sound(word), *self._split(word), *self._apostrophe(word), *self._confused(word))
+        others = {other + rest for other in special}
         if rest:
             others.add(word + rest.strip())
         found = sorted(map(behind, others))
         least = self._least_behind(word, written, self.scores[places] + self.edit_limit * edits)
-        least[edits > self._reach(word)] = np.inf
         for place in np.argsort(least, kind="stable"):
             if least[place] >= (found[most - 1][0] if len(found) >= most else margin):
                 break
@@ -80,6 +96,16 @@ class Alternatives:
 
     def _same_sound(self, word: str) -> list[str]:
         return [other for other in self.words.same_sound(word) if edit_distance(word, other) <= self._reach(word) + 1]
+
+    def _apostrophe(self, word: str) -> Iterator[str]:
+        """The word with an apostrophe that may have been left out: a contraction, or a genitive."""
+        if word in CONTRACTIONS:
+            yield CONTRACTIONS[word]
+        elif word.endswith("s") and not word.endswith("ss") and len(word) > 3 and word[:-1] in self.words.counts:
+            yield f"{word[:-1]}'s"
+
+    def _confused(self, word: str) -> Iterator[str]:
+        return (other for other in CONFUSED.get(word, ()) if all(part in self.words.counts for part in self.words.parts(other)))
 
     def _split(self, word: str) -> Iterator[str]:
         """Two words that may have been written as this one, if it is unknown."""

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from unnoise.spelling.distance import edit_distance, edit_operations, sound, swaps
-from unnoise.spelling.english import ENDINGS, VOWELS
+from unnoise.spelling.english import CONFUSED, CONTRACTIONS, VOWELS, differ_by_ending
 from unnoise.spelling.words import Words
 
 FREQUENT = 20  # a word that occurs more often is frequent
@@ -32,22 +33,60 @@ class Channel:
     sound: float = -1.56  # an edit of the sound
     name: float = -1.86  # changing a word with a capital inside a sentence
     opening: float = -1.31  # or at the start of one
+    contraction: float = 0.0  # don't without its apostrophe
+    genitive: float = 0.0  # a genitive without it
+    pieces: float = 0.0  # for each token of what is intended beyond the first
+    known_context: float = 0.0  # the same as context, where what is written is a word that the training text has
     known: float = -1.39  # changing a word that the training text has
     frequent: float = -0.75  # and has often
     short: float = -0.86  # changing a word of three letters or fewer
-    boundary: float = -0.66  # two words written as one, or one as two
+    split: float = -0.66  # two words written as one
+    join: float = -0.66  # one word written as two
     ending: float = 0.99  # a grammatical ending more or less
+    confused: float = 0.0  # words that are often written for each other, however they differ
 
     def score(self, evidence: Mapping[str, float]) -> float:
         """log p up to a constant."""
         weights = vars(self)
-        return sum(weights[name] * value for name, value in evidence.items())
+        return sum([weights[name] * value for name, value in evidence.items()])
 
     def limits(self) -> tuple[float, float]:
         """The most that each edit, and that all else about how two words differ, can add to a score."""
         edit = max(self.vowel, self.consonant, self.double, self.swap)
         rest = sum(max(0.0, weight) for weight in (self.first, self.ending))
         return edit, rest if edit <= 0 and self.sound <= 0 else math.inf
+
+
+WORD_CHANNEL = Channel(  # with the context of a masked model over word pieces
+    count=0.09,
+    context=0.42,
+    letter=0.95,
+    unknown=-2.44,
+    vowel=-1.71,
+    consonant=-1.78,
+    double=-1.44,
+    swap=-1.49,
+    first=-0.66,
+    sound=-1.54,
+    name=-1.5,
+    opening=-1.45,
+    contraction=1.98,
+    genitive=-0.31,
+    pieces=-0.48,
+    known_context=0.29,
+    known=-2.24,
+    frequent=-0.41,
+    short=-0.51,
+    split=-3.87,
+    join=2.36,
+    ending=1.37,
+    confused=0.77,
+)
+
+
+def channel_for(words: bool) -> Channel:
+    """The weights that were fitted with the context of a masked model over word pieces, or of one over letters."""
+    return WORD_CHANNEL if words else Channel()
 
 
 def evidence(words: Words, written: str, intended: str, name: bool = False, opening: bool = False) -> dict[str, float]:
@@ -62,7 +101,7 @@ def evidence(words: Words, written: str, intended: str, name: bool = False, open
 
 def of_word(words: Words, intended: str) -> dict[str, float]:
     """What speaks for and against a word, or two, whatever is written."""
-    parts = intended.split()
+    parts = words.parts(intended)
     return {
         "count": sum(map(words.log_p, parts)),
         "letter": float(len(intended)),
@@ -72,7 +111,7 @@ def of_word(words: Words, intended: str) -> dict[str, float]:
 
 def of_change(words: Words, written: str, name: bool = False, opening: bool = False) -> dict[str, float]:
     """What speaks for and against changing what is written, whatever is intended."""
-    fewest = min(words.counts.get(part, 0) for part in written.split())
+    fewest = min(words.counts.get(part, 0) for part in words.parts(written))
     return {
         "name": float(name),
         "opening": float(opening),
@@ -82,15 +121,19 @@ def of_change(words: Words, written: str, name: bool = False, opening: bool = Fa
     }
 
 
+@lru_cache(maxsize=1 << 16)
 def of_difference(written: str, intended: str) -> dict[str, float]:
     """How the two differ."""
     if written.replace(" ", "") == intended.replace(" ", ""):
-        return {"boundary": 1.0}
-    longer, shorter = sorted((written, intended), key=len, reverse=True)
+        return {"join" if " " in written else "split": 1.0}
+    if written == intended.replace("'", ""):
+        return {"contraction" if written in CONTRACTIONS else "genitive": 1.0}
+    if intended in CONFUSED.get(written, ()):
+        return {"confused": 1.0}
     return edits(written, intended) | {
         "first": float(written[0] != intended[0]),
         "sound": float(edit_distance(sound(written), sound(intended))),
-        "ending": float(longer.startswith(shorter) and longer[len(shorter) :] in ENDINGS),
+        "ending": float(differ_by_ending(written, intended)),
     }
 
 

@@ -6,9 +6,11 @@ from collections.abc import Collection, Container, Iterator
 from typing import NamedTuple
 
 from unnoise.spelling.counting import WORD
+from unnoise.spelling.english import CONTRACTIONS
 
 TOKEN = re.compile(r"\S+")
 ADDRESS = ("@", "://", "www.")  # a token with one of these is left alone
+EXPANDED = frozenset(CONTRACTIONS.values())
 OPENERS = '.!?:"“'  # a word after these, with a capital, begins a sentence
 
 
@@ -36,13 +38,18 @@ def find_spans(text: str, known: Container[str], keep: Collection[str] = ()) -> 
         opens = between.endswith("\n") or (sign in OPENERS if sign else last == 0)
         last = match.end()
         word = match.group().lower()
-        if "'" in word or word in keep:
+        if word in keep or ("'" in word and not _is_contraction(word, known)):
             continue
         stop = match.end()
         if following and text[stop : following.start()] == " " and following.group().lower() not in keep:
             stop = following.end() if word + following.group().lower() in known else stop
         capital = match.group()[0].isupper()
         yield Span(match.start(), stop, word, text[match.end() : stop], capital and not opens, capital and opens)
+
+
+def _is_contraction(word: str, known: Container[str]) -> bool:
+    """Whether a word with an apostrophe is one of those that are confused with others (it's, you're), and known."""
+    return word in EXPANDED and all(part in known for part in word.split("'"))
 
 
 def _words(text: str) -> Iterator["re.Match[str]"]:

@@ -6,24 +6,30 @@ conditional p(candidate | the rest) say (`Channel`).
 """
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from unnoise.spelling.alternatives import Alternatives
-from unnoise.spelling.channel import Channel, evidence
+from unnoise.spelling.candidate import Candidate, candidate, matched_case
+from unnoise.spelling.channel import Channel, channel_for
 from unnoise.spelling.context import can_correct, context_scores, token_span
+from unnoise.spelling.counting import WORD
 from unnoise.spelling.distance import check_installed
 from unnoise.spelling.spans import Span, find_spans
+from unnoise.spelling.word_candidates import FLOOR, WordCandidates
+from unnoise.spelling.word_context import WordContext, reads_words
 from unnoise.spelling.words import FILE, Words
 
 if TYPE_CHECKING:
     from unnoise.model.model import Model
 
 MOST = 6  # alternatives considered in context
+MOST_BY_WORDS = 24  # where one row of the network answers for all of them
 MARGIN = 4.0  # nats before context: alternatives that are further behind what is written are not considered
 CONTEXT_RANGE = 30.0  # nats by which context can prefer a candidate to what is written: twice the most that was seen
-EXPONENT = 1.5  # of the strength: at 0.5 a candidate must have a probability of 0.35
+EXPONENT = 1.5  # of 1 − strength
+DOUBT = 3  # how much more than what else could be meant counts whether what is written is meant
 
 
 @dataclass(frozen=True)
@@ -46,15 +52,6 @@ class Correction:
     edits: list[Edit]
 
 
-class Candidate(NamedTuple):
-    """What could be intended by a part of the text: the characters it covers, what would be there, what speaks for it."""
-
-    start: int
-    stop: int
-    text: str
-    evidence: dict[str, float]
-
-
 class Speller:
     """A model and a word list that correct together."""
 
@@ -68,32 +65,51 @@ class Speller:
         if not words.counts:
             raise ValueError("spell checking needs a list of words, and this one is empty: was the training text English?")
         check_installed()
-        self.model, self.words, self.channel = model, words, channel or Channel()
+        by_words = reads_words(model)
+        self.model, self.words, self.channel = model, words, channel or channel_for(by_words)
+        self.word_candidates = WordCandidates(WordContext(model), words, self.channel) if by_words else None
         self.alternatives = Alternatives(words, self.channel)
+        self.doubt = DOUBT if by_words else 0
         self.decided = min(MARGIN, abs(self.channel.context) * CONTEXT_RANGE)  # nats before context that context cannot undo
 
     def correct(self, text: str, strength: float = 0.5, keep: Collection[str] = ()) -> Correction:
-        """The text with its likeliest candidates; a word changes if another is likelier, and more than (1 − strength)^1.5."""
+        """The text with its likeliest candidates, where it is likely enough that a word is not as it should be (`edits`).
+
+        Who asks about one word alone wants to know how it is spelled: if it is unknown, it is not a candidate itself.
+        """
         if not 0 <= strength <= 1:
             raise ValueError(f"strength must lie in [0, 1], found {strength}")
-        edits: list[Edit] = []
+        alone = len(WORD.findall(text)) == 1
+        sets = self.candidates(text, {word.lower() for word in keep}, complete=alone)
+        if alone:
+            sets = [some[1:] if some[1:] and some[0].text not in self.words.counts else some for some in sets]
+        edits = self.edits(text, sets, strength)
         pieces: list[str] = []
+        last = 0
+        for edit in edits:
+            pieces += [text[last : edit.start], edit.after]
+            last = edit.start + len(edit.before)
+        return Correction("".join([*pieces, text[last:]]), edits)
+
+    def edits(self, text: str, sets: Iterable[list[Candidate]], strength: float) -> list[Edit]:
+        """What changes: p of the likeliest candidate must be above (1 − strength)^1.5; with a model over word pieces p times
+        (1 − p of what is written)³."""
+        edits: list[Edit] = []
         covered = 0
-        for candidates in self.candidates(text, {word.lower() for word in keep}):
+        for candidates in sets:
             probabilities = softmax([self.channel.score(candidate.evidence) for candidate in candidates])
             ranked = sorted(zip(probabilities, candidates, strict=True), key=lambda pair: -pair[0])
-            best, candidate = ranked[0]
-            if candidate is candidates[0] or best <= (1 - strength) ** EXPONENT or candidate.start < covered:
+            best, likeliest = ranked[0]
+            before = text[likeliest.start : likeliest.stop]
+            as_written = sum(p for p, candidate in ranked if candidate.text.lower() == before.lower())
+            sure = best * (1 - as_written) ** self.doubt > (1 - strength) ** EXPONENT
+            if likeliest.text.lower() == before.lower() or not sure or likeliest.start < covered:
                 continue
-            before, after, *others = without_shared_end(
-                [text[candidate.start : candidate.stop], *(other.text for _, other in ranked[:4])]
-            )
+            before, after, *others = without_shared_end([before, *(other.text for _, other in ranked[:4])])
             alternatives = [(matched_case(before, other), p) for other, (p, _) in zip(others, ranked[1:], strict=False)]
-            edit = Edit(candidate.start, before, matched_case(before, after), best, alternatives)
-            edits.append(edit)
-            pieces += [text[covered : edit.start], edit.after]
-            covered = edit.start + len(before)
-        return Correction("".join([*pieces, text[covered:]]), edits)
+            edits.append(Edit(likeliest.start, before, matched_case(before, after), best, alternatives))
+            covered = likeliest.start + len(before)
+        return edits
 
     def candidates(self, text: str, keep: Collection[str] = (), complete: bool = False) -> Iterator[list[Candidate]]:
         """For each word that may have to change its candidates, with all that speaks for them; the first is what is written.
@@ -101,6 +117,9 @@ class Speller:
         The model is asked only where context can decide: about candidates that are near the likeliest. The others of a word are
         taken to fit as well as the likeliest. complete: give all words that have alternatives, and ask about all candidates.
         """
+        if self.word_candidates:
+            yield from self.word_candidates.of(text, list(self._by_words(text, keep, complete)), complete)
+            return
         sets = list(self._without_context(text, keep, complete))
         asked = [candidates if complete else self._undecided(candidates) for candidates in sets]
         values = iter(self.context(text, [candidate for candidates in asked for candidate in candidates]))
@@ -129,14 +148,19 @@ class Speller:
             capital = self.channel.name * span.name + self.channel.opening * span.opening
             near = [other for behind, other in found if behind - capital < margin]
             if near and found[0][0] - capital < decided:
-                yield [self._candidate(span, other) for other in (span.word + span.rest.lower(), *near)]
+                yield [candidate(self.words, span, other) for other in (span.word + span.rest.lower(), *near)]
 
-    def _candidate(self, span: Span, intended: str) -> Candidate:
-        """What is intended, with the capitals of what comes after the word if that stays."""
-        found = evidence(self.words, span.word + span.rest.lower(), intended, span.name, span.opening)
-        stays = intended.endswith(span.rest.lower())
-        text = intended[: len(intended) - len(span.rest)] + span.rest if stays else intended
-        return Candidate(span.start, span.stop, text, found)
+    def _by_words(self, text: str, keep: Collection[str], complete: bool) -> Iterator[tuple[Span, list[str]]]:
+        """The same for a model over word pieces: two words that may be one are a case of their own, before the first alone."""
+        spans = list(find_spans(text, self.words.counts, keep))
+        margin = math.inf if complete else MARGIN + (self.channel.context + self.channel.known_context) * -FLOOR
+        alternatives = self.alternatives.of({(span.word, "") for span in spans}, margin, margin, MOST_BY_WORDS)
+        for span in spans:
+            if span.rest:
+                yield span, [span.word + span.rest.strip().lower()]
+            alone = span._replace(stop=span.start + len(span.word), rest="")
+            others = alternatives.get((span.word, ""), [])
+            yield alone, [other for _, other in (others[:MOST] if span.word in self.words.counts else others)]
 
 
 def softmax(scores: list[float]) -> list[float]:
@@ -150,10 +174,3 @@ def without_shared_end(texts: list[str]) -> list[str]:
     """Without the last word of each, if it is the same in all and not all of any: an edit need not cover it."""
     shared = {text.rpartition(" ")[2] for text in texts}
     return [text.rpartition(" ")[0] for text in texts] if len(shared) == 1 and all(" " in text for text in texts) else texts
-
-
-def matched_case(before: str, after: str) -> str:
-    """`after` written as `before` was: CAPITALS, Title, or as it is."""
-    if len(before) > 1 and before.isupper():
-        return after.upper()
-    return after[:1].upper() + after[1:] if before[:1].isupper() else after

@@ -14,6 +14,7 @@ from unnoise.spelling.distance import sound, within
 from unnoise.spelling.misspellings import misspellings
 
 FILE = "words.txt.gz"
+KEPT = 20_000  # words of which those near to them are remembered
 LARGEST = 64 * 2**20  # bytes of it, unpacked
 
 
@@ -22,6 +23,7 @@ class Words:
 
     def __init__(self, counts: dict[str, int] | Callable[[], dict[str, int]]):
         self._counts = counts
+        self._near: dict[tuple[str, int], tuple[np.ndarray, np.ndarray]] = {}
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -79,6 +81,10 @@ class Words:
         """log p of a word by its count; a word that never occurred has half a count."""
         return math.log(self.counts.get(word, 0.5) / self.total)
 
+    def parts(self, text: str) -> list[str]:
+        """The words of a text; one with an apostrophe that the list lacks is two, as in a training text of letters alone."""
+        return [part for word in text.split() for part in ([word] if word in self.counts else word.split("'"))]
+
     @cached_property
     def in_order(self) -> list[str]:
         """The words in their order."""
@@ -100,9 +106,17 @@ class Words:
         return {self.in_order[place]: int(n) for place, n in zip(places, edits, strict=True)}
 
     def near_each(self, words: Sequence[str], distance: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The same for many words, which takes a tenth of the time: for each the places of those in the list, and the edits."""
-        for places, edits in within(words, self.in_order, distance):
-            yield places[edits > 0], edits[edits > 0]
+        """The same for many words, which takes a tenth of the time: for each the places of those in the list, and the edits.
+
+        What was found is kept for the next text.
+        """
+        found = {word: self._near.get((word, distance)) for word in words}
+        new = [word for word, near in found.items() if near is None]
+        if len(self._near) + len(new) > KEPT:
+            self._near = {}
+        for word, (places, edits) in zip(new, within(new, self.in_order, distance), strict=True):
+            found[word] = self._near[word, distance] = places[edits > 0], edits[edits > 0]
+        return (near for word in words if (near := found[word]) is not None)
 
     def same_sound(self, word: str) -> list[str]:
         """Other words that sound the same."""

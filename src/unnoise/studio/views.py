@@ -15,7 +15,6 @@ from unnoise.model.template import GAP, MASK, WORD
 from unnoise.process import Masked
 from unnoise.sampler.base import GridSampler
 from unnoise.sampler_table import named_sampler
-from unnoise.spelling import CONTEXT
 from unnoise.studio.chain import ChainRun, Piece, state_message
 from unnoise.studio.images import compare_images
 from unnoise.studio.jobs import Steps
@@ -32,7 +31,8 @@ from unnoise.studio.request import MOST_STEPS, BadRequest, RequestFields
 MOST_VARIANTS = 8
 MOST_WORDS = 8  # marks of a text
 MOST_SAMPLERS = 20
-SPELLING_PIECE = 240  # characters whose spelling is checked at once
+SPELLING_PIECE = 480  # characters whose spelling is checked at once
+SPELLING_CONTEXT = 96  # and that are read before them; twice as many after them
 CURVE_POINTS = 101
 MOST_EXPONENTS = 60  # tokens whose exponents are shown
 
@@ -121,9 +121,9 @@ def correct(models: Models, fields: RequestFields) -> Steps:
     fields.done()
     covered = 0
     for start in range(0, max(1, len(text)), SPELLING_PIECE):
-        first, end = max(0, start - CONTEXT), start + SPELLING_PIECE
+        first, end = max(0, start - SPELLING_CONTEXT), start + SPELLING_PIECE
         found = []
-        for edit in model.correct(text[first : end + 2 * CONTEXT], strength, keep).edits:
+        for edit in model.correct(text[first : end + 2 * SPELLING_CONTEXT], strength, keep).edits:
             at = first + edit.start
             if covered <= at and start <= at < end:
                 covered = at + len(edit.before)

@@ -1,0 +1,268 @@
+"""What a model of masked noise over word pieces says of candidates in their context: log p(candidate | both sides), in nats.
+
+A word is hidden behind as many masks as the candidate has tokens, and read from left to right, the tokens after j masked:
+
+    log p(w | a, c) = Σ_j log μ(w_j | a, w_{<j}, masks, c),
+
+which any order of reveals gives (ARDM, arXiv:2110.02037). For all candidates of one token one position of one row answers, and
+a row hides several words that are far apart, so that a text is read only `APART` times.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+
+from unnoise.data.codec import LETTERS, Codec, Text8
+from unnoise.denoiser import predict_clean
+from unnoise.model.batches import rows_at_once
+from unnoise.process import Masked
+from unnoise.spelling.counting import WORD
+
+if TYPE_CHECKING:
+    from unnoise.model.model import Model
+
+APART = 8  # words between two that are hidden in the same row
+SIDE = 16  # tokens on either side of a candidate of several tokens
+ROWS = 64  # rows of a network call, at most
+ROUND = 8  # rows have a multiple of so many tokens
+RANKED = 96  # tokens of a place that are remembered, the likeliest
+
+
+class Row(NamedTuple):
+    """Tokens, some of them masks, and the positions whose distributions are asked for."""
+
+    tokens: list[int]
+    places: list[int]
+
+
+class Answer(NamedTuple):
+    """What stands at a hidden place, if it is one token: all log-probabilities of the tokens asked for, and the likeliest."""
+
+    asked: dict[int, float]
+    likeliest: list[tuple[int, float]]
+
+
+class Reading:
+    """A text as tokens, in units: each word with the blank before it, and what stands between words.
+
+    starts: the token at which each unit begins, and the end. unit_at: the unit of each character at which a word begins.
+    """
+
+    def __init__(self, units: list[list[int]], unit_at: dict[int, int]):
+        self.units = units
+        self.tokens = [token for unit in units for token in unit]
+        self.starts = [0, *np.cumsum([len(unit) for unit in units]).tolist()]
+        self.unit_at = unit_at
+
+    def with_words(self, words: Mapping[int, list[int]]) -> "Reading":
+        """The same with other tokens for some units."""
+        return Reading([words.get(i, unit) for i, unit in enumerate(self.units)], self.unit_at)
+
+
+class Place(NamedTuple):
+    """A part of a reading that a candidate may stand at: the tokens from start to stop."""
+
+    start: int
+    stop: int
+
+
+class WordContext:
+    """A model's view of words in their context, for a codec in which a blank belongs to the word after it.
+
+    words: the tokens that are a blank and a word, which may go on with letters in other places. plain: how a text is brought to
+    the letters of the training text, if the tokens tell that these are the 27 of text8.
+    """
+
+    def __init__(self, model: "Model"):
+        self.model, self.codec = model, model.codec
+        self.words = words_of(model.codec)
+        self.plain = Text8() if has_letters_only(model.codec) else None
+
+    @property
+    def process(self) -> Masked:
+        """The model's process, wherever it has been moved."""
+        assert isinstance(self.model.process, Masked)
+        return self.model.process
+
+    # ---- texts as tokens ----------------------------------------------------------------------------------------------------
+
+    def encode(self, text: str, blank: bool = True) -> list[int]:
+        """The tokens of words, after a blank or not."""
+        if self.plain:
+            text = " ".join(self.plain.normalise(text).split())
+        return self.codec.encode(" " * (blank and bool(text)) + text).tolist()
+
+    def read(self, text: str, is_hidden: Callable[[str], bool] = lambda word: False) -> Reading:
+        """The tokens of a text; words are lowered and digits spelled out where the model knows letters only.
+
+        is_hidden: whether a word, in lower case, says nothing about those around it, and is a mask to them.
+        """
+        units: list[list[int]] = []
+        unit_at: dict[int, int] = {}
+        last = 0
+        for match in WORD.finditer(text):
+            between = text[last : match.start()]
+            blank = self.plain is not None or between.endswith(" ")
+            self._add_between(units, between.removesuffix(" "), last > 0)
+            unit_at[match.start()] = len(units)
+            hidden = is_hidden(match.group().lower())
+            units.append([self.process.mask] if hidden else self.encode(match.group(), blank))
+            last = match.end()
+        self._add_between(units, text[last:], last > 0)
+        return Reading(units, unit_at)
+
+    def _add_between(self, units: list[list[int]], between: str, inside: bool) -> None:
+        if self.plain:
+            units += [self.encode(word) for word in self.plain.normalise(between).split()]
+        elif between:
+            units.append(self.encode(between, blank=False))
+
+    def place(self, reading: Reading, start: int, words: int = 1) -> Place:
+        """The tokens of some words from the one that begins at a character."""
+        unit = reading.unit_at[start]
+        return Place(reading.starts[unit], reading.starts[unit + words])
+
+    # ---- what the model says ------------------------------------------------------------------------------------------------
+
+    def one_token(self, reading: Reading, places: Sequence[Place], asked: Sequence[Sequence[int]]) -> list[Answer]:
+        """For each place log p of tokens that may stand there alone, given all else but words far from it.
+
+        Rows are windows around stretches of the text; each hides places that are at least `APART` words apart.
+        """
+        rows: list[Row] = []
+        owners: list[list[int]] = []
+        for some, first, last in self._stretches(reading, places):
+            for group in _far_apart(places, some):
+                rows.append(self._hide(reading, [places[i] for i in group], first, last))
+                owners.append(group)
+        answers: dict[int, Answer] = {}
+        for which, log_p in self._log_p(rows):
+            best, order = log_p.topk(min(RANKED, log_p.shape[1]))
+            for i, line, values, tokens in zip(owners[which], log_p, best.tolist(), order.tolist(), strict=True):
+                wanted = dict(zip(asked[i], line[list(asked[i])].tolist(), strict=True))
+                answers[i] = Answer(wanted, list(zip(tokens, values, strict=True)))
+        return [answers[i] for i in range(len(places))]
+
+    def chain(self, reading: Reading, candidates: Sequence[tuple[Place, list[int]]]) -> list[float]:
+        """log p(w | both sides) of candidates of any number of tokens, exactly; those that begin alike share rows."""
+        asked: dict[tuple[int, ...], Row] = {}
+        wanted: dict[tuple[int, ...], list[tuple[int, int]]] = {}  # for each row whose token's probability is needed
+        mask = self.process.mask
+        for i, (place, word) in enumerate(candidates):
+            before, after = self._sides(reading, place, len(word))
+            for j, token in enumerate(word):
+                row = [*before, *word[:j], *[mask] * (len(word) - j), *after]
+                asked.setdefault((len(before) + j, *row), Row(row, [len(before) + j]))
+                wanted.setdefault((len(before) + j, *row), []).append((i, token))
+        totals = [0.0] * len(candidates)
+        needed = list(wanted.values())
+        for which, log_p in self._log_p(list(asked.values())):
+            for i, token in needed[which]:
+                totals[i] += float(log_p[0, token])
+        return totals
+
+    def _sides(self, reading: Reading, place: Place, inside: int) -> tuple[list[int], list[int]]:
+        room = max(0, self.model.length - inside)
+        side = min(room // 2, SIDE)
+        return reading.tokens[max(0, place.start - side) : place.start], reading.tokens[place.stop : place.stop + side]
+
+    @property
+    def margin(self) -> int:
+        """Tokens of context on either side of a stretch, at least."""
+        return self.model.length // 8
+
+    def _stretches(self, reading: Reading, places: Sequence[Place]) -> Iterator[tuple[list[int], int, int]]:
+        """The places in stretches of the text, and from where to where the window of each goes."""
+        room = self.model.length - 2 * self.margin
+        some: list[int] = []
+        for i in sorted(range(len(places)), key=places.__getitem__):
+            if some and places[i].stop - places[some[0]].start > room:
+                yield self._stretch(reading, places, some)
+                some = []
+            some.append(i)
+        if some:
+            yield self._stretch(reading, places, some)
+
+    def _stretch(self, reading: Reading, places: Sequence[Place], some: list[int]) -> tuple[list[int], int, int]:
+        first, last = places[some[0]].start, max(places[i].stop for i in some)
+        return some, max(0, first - self.margin), min(len(reading.tokens), last + self.margin)
+
+    def _hide(self, reading: Reading, places: Sequence[Place], first: int, last: int) -> Row:
+        """The tokens from first to last with one mask for each place."""
+        tokens: list[int] = []
+        asked = []
+        at = first
+        for place in places:
+            tokens += reading.tokens[at : place.start]
+            asked.append(len(tokens))
+            tokens.append(self.process.mask)
+            at = place.stop
+        tokens += reading.tokens[at : max(at, last)]
+        return Row(tokens[: self.model.length], asked)
+
+    def _padded(self, tokens: int) -> int:
+        return max(tokens, min(self.model.length, -(-tokens // ROUND) * ROUND))
+
+    @torch.no_grad()
+    def _log_p(self, rows: list[Row]) -> Iterator[tuple[int, torch.Tensor]]:
+        """For each row, by its place in the list, log μ at the positions asked for: [n, K].
+
+        Rows end in masks that bring them to a multiple of `ROUND` tokens, so that many go through the network together.
+        """
+        self.model.network.eval()
+        process, device = self.process, self.model.device
+        for length, some in _batches([self._padded(len(row.tokens)) for row in rows], device):
+            x = torch.full((len(some), length), process.mask)
+            where = torch.zeros(x.shape, dtype=torch.bool)
+            for line, i in enumerate(some):
+                x[line, : len(rows[i].tokens)] = torch.tensor(rows[i].tokens)
+                where[line, rows[i].places] = True
+            share = (x == process.mask).double().mean(1)
+            t = share if process.per_token else process.schedule.inverse(1 - share)
+            log_p = predict_clean(self.model.denoiser, process, x.to(device), t.to(device), where.to(device)).cpu()
+            yield from zip(some, log_p.split([len(rows[i].places) for i in some]), strict=True)
+
+
+def reads_words(model: "Model") -> bool:
+    """Whether a model knows words in their context so well that most are one token to it: masked noise over word pieces."""
+    return isinstance(model.process, Masked) and model.codec.joins_blanks
+
+
+@lru_cache(maxsize=8)
+def words_of(codec: Codec) -> dict[int, str]:
+    """The tokens of a codec that are a blank and letters, without the blank."""
+    shown = ((token, codec.decode([token])) for token in range(codec.vocab) if token != codec.end)
+    return {token: text[1:] for token, text in shown if text[:1] == " " and text[1:].isalpha() and text.isascii()}
+
+
+@lru_cache(maxsize=8)
+def has_letters_only(codec: Codec) -> bool:
+    """Whether the tokens of a codec that are longer than a character are made of a…z and blanks alone."""
+    texts = (codec.decode([token]) for token in range(codec.vocab) if token != codec.end)
+    longer = [text for text in texts if len(text) > 1]
+    return bool(longer) and all(not text.strip(LETTERS) for text in longer)
+
+
+def _far_apart(places: Sequence[Place], some: list[int]) -> list[list[int]]:
+    """The places in groups, each with at least `APART` tokens between any two of it."""
+    groups: list[list[int]] = []
+    for i in some:
+        free = next((group for group in groups if places[group[-1]].stop + APART <= places[i].start), None)
+        if free is None:
+            groups.append([i])
+        else:
+            free.append(i)
+    return groups
+
+
+def _batches(lengths: Sequence[int], device: torch.device) -> Iterator[tuple[int, list[int]]]:
+    """Rows of the same length, each length with the places of its rows in the list."""
+    by_length: dict[int, list[int]] = {}
+    for i, length in enumerate(lengths):
+        by_length.setdefault(length, []).append(i)
+    for length, rows in by_length.items():
+        at_once = rows_at_once(length, ROWS, device)
+        yield from ((length, rows[first : first + at_once]) for first in range(0, len(rows), at_once))
