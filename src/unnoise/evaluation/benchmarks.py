@@ -63,7 +63,7 @@ ZERO_SHOT = ("lambada", "wikitext2", "wikitext103", "ptb", "lm1b", "ag_news", "a
 
 
 def benchmark(name: str | None, data: str) -> Benchmark:
-    """The data set of this name or, without one, that with whose name the file's name or its folder's begins; else plain text."""
+    """The data set of this name or, without one, that with whose name the file or its folder begins; else plain text."""
     if name is not None:
         if name not in BENCHMARKS:
             raise ValueError(f"unknown benchmark {name!r}: use one of {', '.join(BENCHMARKS)}")
