@@ -244,6 +244,11 @@ def test_the_replay_page(home: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 MISTAKES = {
+    "harness --tasks arc_easy --draws 0": "--draws must be ≥ 1, found 0",
+    "harness --tasks arc_easy --model nowhere": "there is no model in nowhere",
+    "eval --data text.txt --protocol bpc": "unknown protocol 'bpc': use one of bound, mdlm",
+    "eval --table zero-shot --data runs": "has nothing that is named after one of lambada",
+    "plot frontier --temperatures 0": "temperatures lie above 0",
     "train mdml --data text.txt --steps 1": "unknown method 'mdml': did you mean 'mdlm'? use one of",
     "train mdlm --data nowhere --steps 1": "no corpus 'nowhere'",
     "train mdlm --data text.txt --steps 0": "steps must be ≥ 1",

@@ -208,6 +208,16 @@ def test_every_protocol_on_a_masked_model(home: Path, name: str) -> None:
     assert facts["published"]["unit"] == ("bits_per_token" if name == "md4" else "perplexity")
 
 
+def test_text8_is_cut_into_pieces_by_mdlm_alone_and_plain_text_never(tmp_path: Path) -> None:
+    (tmp_path / "text8").mkdir()
+    (tmp_path / "text8" / "test.txt").write_text(TEXT * 8)  # 656 characters: 41 pieces of 16
+    (tmp_path / "mine.txt").write_text(TEXT * 160)  # of which a twentieth, 656 characters, is the test part
+    model = unnoise.Model.build("mdlm", Text8(end=True), length=16, width=16, depth=1, heads=2)
+    counts = (("mdlm", "text8", 41 * 17), ("duo", "text8", 656), ("mdlm", "mine.txt", 657), ("sedd", "mine.txt", 656))
+    for name, data, tokens in counts:
+        assert evaluate(model, name, str(tmp_path / data), windows=2, draws=4).chunks.tokens == tokens, (name, data)
+
+
 def test_an_exact_model_has_one_figure(home: Path) -> None:
     model = unnoise.load(home / "ar")
     found = evaluate(model, "mdlm", str(home / "sets" / "wikitext2"), windows=4, draws=4)

@@ -29,8 +29,8 @@ class Benchmark:
     """A data set with its published split.
 
     split: which part is measured. field: of its records. detokenizer: applied to each document. line_ends: a line of a text
-    file keeps its end, and an empty one is an empty document (as 🤗's WikiText has them). stream: one long text, such as text8.
-    length: of the published windows, in tokens.
+    file keeps its end, and an empty one is an empty document (as 🤗's WikiText has them). stream: one long text, such as text8;
+    in_pieces: which MDLM's code first cuts into documents of a window's length. length: of the published windows, in tokens.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Benchmark:
     detokenizer: Detokenizer | None = None
     line_ends: bool = False
     stream: bool = False
+    in_pieces: bool = False
     length: int = 1024
 
 
@@ -53,7 +54,7 @@ BENCHMARKS = {
         Benchmark("ag_news", "test"),
         Benchmark("arxiv", "valid", "article", detokenize.scientific_papers),
         Benchmark("pubmed", "valid", "article", detokenize.scientific_papers),
-        Benchmark("text8", "test", stream=True, length=256),
+        Benchmark("text8", "test", stream=True, in_pieces=True, length=256),
         Benchmark("enwik8", "test", stream=True, length=320),
         Benchmark("plain", "test", stream=True),
     )
@@ -62,14 +63,14 @@ ZERO_SHOT = ("lambada", "wikitext2", "wikitext103", "ptb", "lm1b", "ag_news", "a
 
 
 def benchmark(name: str | None, data: str) -> Benchmark:
-    """The data set of this name or, without one, the one that a path is named after; else plain text."""
+    """The data set of this name or, without one, that with whose name the file or its folder begins; else plain text."""
     if name is not None:
         if name not in BENCHMARKS:
             raise ValueError(f"unknown benchmark {name!r}: use one of {', '.join(BENCHMARKS)}")
         return BENCHMARKS[name]
-    for part in reversed(Path(data).parts):
+    for part in reversed(Path(data).parts[-2:]):
         named = _plain(part)
-        found = [one for one in BENCHMARKS.values() if one.name != "plain" and _plain(one.name) in named]
+        found = [one for one in BENCHMARKS.values() if one.name != "plain" and named.startswith(_plain(one.name))]
         if found:
             return max(found, key=lambda one: len(one.name))
     return BENCHMARKS["plain"]

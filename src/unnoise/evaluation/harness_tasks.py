@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from unnoise.data.splits import ALIASES, SPLITS
+from unnoise.evaluation.lm_eval_model import registered
 from unnoise.model.model import Model
 from unnoise.model.options import SamplingKeywords
 
@@ -62,14 +63,10 @@ def run_harness(
     sampling: SamplingKeywords | None = None,
 ) -> dict[str, Any]:
     """What the harness finds for these tasks, and the errors by drawing of the answers that it was given."""
-    try:
-        evaluator: Any = importlib.import_module("lm_eval.evaluator")
-        lm_eval_model: Any = importlib.import_module("unnoise.evaluation.lm_eval_model")
-    except ModuleNotFoundError as error:
-        raise ValueError(f"the harness needs lm-eval ({error}): pip install 'unnoise[eval]'") from error
-    asked = lm_eval_model.UnnoiseLM(
+    asked = registered()(
         model, draws, check_greedy, seed, (sampling or {}).get("steps"), (sampling or {}).get("sampler"), str(model.device)
     )
+    evaluator: Any = importlib.import_module("lm_eval.evaluator")
     named = [local_task(Path(task)) if Path(task).is_file() else task for task in tasks]
     try:
         found = evaluator.simple_evaluate(

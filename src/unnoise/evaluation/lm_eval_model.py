@@ -1,4 +1,4 @@
-"""The model `unnoise` of lm-evaluation-harness. Importing this registers it, and needs the package lm_eval (extra `eval`).
+"""The model `unnoise` of lm-evaluation-harness; `registered` makes it known there, and needs that package (extra `eval`).
 
 `python -m unnoise.evaluation.lm_eval_model …` is that package's own command with the model registered:
 `--model unnoise --model_args model=runs/first,draws=64 --tasks …`.
@@ -13,13 +13,12 @@ from unnoise.evaluation.harness import DRAWS, NEW_TOKENS, Continuation, HarnessM
 from unnoise.model.io import load
 from unnoise.model.options import SamplingKeywords
 
-_model: Any = importlib.import_module("lm_eval.api.model")
-_registry: Any = importlib.import_module("lm_eval.api.registry")
+NAME = "unnoise"
 
 
-@_registry.register_model("unnoise")
-class UnnoiseLM(_model.LM):
-    """model: whatever `unnoise.load` opens, or a loaded model. steps, sampler: how texts that go on are written."""
+class UnnoiseLM:
+    """What the harness asks a model. model: whatever `unnoise.load` opens, or a loaded model. steps, sampler: how texts that go
+    on are written."""
 
     def __init__(
         self,
@@ -65,5 +64,19 @@ def _continuation(prompt: str, options: dict[str, Any]) -> Continuation:
     return Continuation(prompt, tuple([stops] if isinstance(stops, str) else stops), int(tokens), temperature)
 
 
+def registered() -> Any:
+    """The same as a model of the harness, under the name `unnoise`; ValueError where the harness is not installed."""
+    try:
+        model: Any = importlib.import_module("lm_eval.api.model")
+        registry: Any = importlib.import_module("lm_eval.api.registry")
+        importlib.import_module("lm_eval.models")  # its own models are registered first, or not at all
+    except ModuleNotFoundError as error:
+        raise ValueError(f"the harness needs lm-eval ({error}): pip install 'unnoise[eval]'") from error
+    if NAME in registry.model_registry:
+        return registry.get_model(NAME)
+    return registry.register_model(NAME)(type("HarnessLM", (UnnoiseLM, model.LM), {}))
+
+
 if __name__ == "__main__":
+    registered()
     importlib.import_module("lm_eval.__main__").cli_evaluate()

@@ -222,8 +222,8 @@ def evaluate(
 
 def windows_of(model: Model, of: Protocol, one: Benchmark, texts: list[str]) -> Chunks:
     """The windows of a data set by a protocol, of the model's length."""
-    wrapping = of.stream if one.stream else of.wrapping
-    if one.stream and of.wrapping.around and of.wrapping.ends:  # text8 as MDLM has it: documents of L characters
+    wrapping = of.stream if one.stream and len(texts) == 1 else of.wrapping
+    if one.in_pieces and wrapping.around and wrapping.ends:
         texts = pieces(texts, model.length)
     if not wrapping.around and of.name == "bound" and model.codec.end is None:
         wrapping = _PLAIN
