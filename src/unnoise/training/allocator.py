@@ -2,7 +2,6 @@
 
 import ctypes
 import sys
-from collections.abc import Callable
 from functools import lru_cache
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
@@ -16,18 +15,21 @@ def keep_freed_memory() -> None:
     The tensors of a step are freed and asked for again at the next. Large ones go back to the system in between and come again
     as new pages, each of which is cleared: at a vocabulary of 8,192 that takes a fifth of a step (benchmarks/allocator.py).
     """
-    if mallopt := _of_glibc("mallopt"):
-        mallopt(M_MMAP_MAX, 0)
-        mallopt(M_TRIM_THRESHOLD, LARGEST)
+    if (library := glibc()) is not None:
+        library.mallopt(M_MMAP_MAX, 0)
+        library.mallopt(M_TRIM_THRESHOLD, LARGEST)
 
 
 def give_back_memory(step: int) -> None:
     """Now and then give back what is kept and unused: batches of many shapes leave gaps of every size, which would add up."""
-    if step % STEPS == 0 and (trim := _of_glibc("malloc_trim")):
-        trim(0)
+    if step % STEPS == 0 and (library := glibc()) is not None:
+        library.malloc_trim(0)
 
 
 @lru_cache
-def _of_glibc(name: str) -> Callable[..., int] | None:
-    """A function of glibc, None where another C library is used."""
-    return getattr(ctypes.CDLL(None), name, None) if sys.platform.startswith("linux") else None
+def glibc() -> ctypes.CDLL | None:
+    """The C library, None where it is another one."""
+    if not sys.platform.startswith("linux"):
+        return None
+    library = ctypes.CDLL(None)
+    return library if hasattr(library, "gnu_get_libc_version") else None
