@@ -1,7 +1,7 @@
 """Memory that one step frees is kept for the next, as far as it is used again."""
 
 import ctypes
-import sys
+import platform
 from functools import lru_cache
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
@@ -29,7 +29,4 @@ def give_back_memory(step: int) -> None:
 @lru_cache
 def glibc() -> ctypes.CDLL | None:
     """The C library, None where it is another one."""
-    if not sys.platform.startswith("linux"):
-        return None
-    library = ctypes.CDLL(None)
-    return library if hasattr(library, "gnu_get_libc_version") else None
+    return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
