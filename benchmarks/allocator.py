@@ -24,7 +24,7 @@ STEPS = 36
 def measure(way: str) -> None:
     """Print the time of a step and the peak of memory."""
     if way == "given back":
-        loop.keep_freed_memory = lambda: None
+        loop.keep_freed_memory = lambda device: None
     source = corpus("sotu")
     model = Model.build("mdlm", source.codec("bpe-8192"), length=128)
     run = loop.TrainingRun(model, source, TrainingOptions(steps=STEPS, batch=32))

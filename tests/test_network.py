@@ -199,7 +199,7 @@ def test_attention_in_bfloat16_is_that_in_float32(kind: str) -> None:
     options = {"all": {}, "causal": {"is_causal": True}, "mask": {"attn_mask": mask}}[kind]
     results = []
     for dtype in (torch.float32, torch.bfloat16):
-        q, k, v = (one.to(dtype).requires_grad_() for one in tensors)
+        q, k, v = (one.clone().to(dtype).requires_grad_() for one in tensors)
         y = attend(q, k, v, **options)
         assert y.dtype == dtype
         y.float().square().sum().backward()

@@ -21,8 +21,8 @@ from unnoise.families.autoregressive import Autoregressive, next_token_denoiser
 from unnoise.families.block import BlockElbo, Blocks
 from unnoise.families.block.denoiser import block_denoiser
 from unnoise.families.block.objective import TURN
-from unnoise.model.batches import rows_at_once
 from unnoise.model.model import Model
+from unnoise.network.batches import rows_at_once
 from unnoise.objective import Elbo
 from unnoise.objective.base import sum_rows
 from unnoise.prediction import MeanPrediction

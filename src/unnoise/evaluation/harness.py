@@ -10,10 +10,10 @@ from typing import NamedTuple
 import torch
 
 from unnoise.evaluation.conditional import SETS, conditional, greedy
-from unnoise.model.batches import rows_at_once
 from unnoise.model.likelihood import Score
 from unnoise.model.model import Model
 from unnoise.model.options import SamplingKeywords
+from unnoise.network.batches import rows_at_once
 from unnoise.process.state import FREE
 from unnoise.sampler import sample
 

@@ -21,8 +21,8 @@ from unnoise.denoiser import Denoiser, predict
 from unnoise.evaluation.conditional import counts_masks, data_end, next_token_nats, noise_end, noised_nats
 from unnoise.families.autoregressive import Autoregressive
 from unnoise.families.block import BlockElbo
-from unnoise.model.batches import rows_at_once
 from unnoise.model.model import Model
+from unnoise.network.batches import rows_at_once
 from unnoise.objective import Elbo
 from unnoise.process import Masked
 from unnoise.rng import RowGenerator, seed_of, uniform

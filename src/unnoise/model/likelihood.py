@@ -17,7 +17,7 @@ from torch import Tensor
 from unnoise import distributed
 from unnoise.data.texts import Texts
 from unnoise.families.block import BlockImportanceWeighted, Blocks
-from unnoise.model.batches import rows_at_once
+from unnoise.network.batches import rows_at_once
 from unnoise.network.parameterization import MeanParameterization
 from unnoise.objective import ImportanceWeighted, Objective
 from unnoise.process.masked import Masked

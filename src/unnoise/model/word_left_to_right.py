@@ -6,9 +6,9 @@ from torch import Tensor
 
 from unnoise.denoiser import Denoiser
 from unnoise.families.autoregressive import NextTokenPrediction
-from unnoise.model.batches import rows_at_once
 from unnoise.model.word_search import Found, Place
 from unnoise.model.word_tokens import WordTokens
+from unnoise.network.batches import rows_at_once
 from unnoise.process.base import gather
 
 BEAM = 16  # beginnings that are kept

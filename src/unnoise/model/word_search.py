@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from unnoise.denoiser import Denoiser, predict_clean
-from unnoise.model.batches import rows_at_once
 from unnoise.model.word_tokens import WordTokens
+from unnoise.network.batches import rows_at_once
 from unnoise.process.masked import Masked
 
 BEAM = 8  # states of each length that are kept

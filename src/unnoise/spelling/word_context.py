@@ -17,7 +17,7 @@ import torch
 
 from unnoise.data.codec import LETTERS, Codec, Text8
 from unnoise.denoiser import predict_clean
-from unnoise.model.batches import rows_at_once
+from unnoise.network.batches import rows_at_once
 from unnoise.process import Masked
 from unnoise.spelling.counting import WORD
 

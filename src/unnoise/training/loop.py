@@ -75,8 +75,7 @@ class TrainingRun:
         self.train_texts, self.valid_texts = texts_of(source, model, labels)
         if isinstance(source, Source) and source.train_documents and model.words is None and can_correct(model.process):
             model.words = Words.of(source.train_documents)  # counted when it is first used or saved
-        if self.device.type == "cpu":
-            keep_freed_memory()
+        keep_freed_memory(self.device)
         self.objective = objective or _objective(model, options)
         self.loss = "own" if objective else options.loss if model.method.fast_objective else "paper"
         dtype = product_dtype(options.precision, self.device)
@@ -89,10 +88,8 @@ class TrainingRun:
             recompute_blocks(model.network)
         if options.compile:
             if model.process.variable_length:
-                name = model.method.name
-                raise ValueError(
-                    f"{name} reads texts of every length, each of which torch would compile: train without compile"
-                )
+                what = f"{model.method.name} reads texts of every length"
+                raise ValueError(f"{what}, each of which torch would compile: train without compile")
             model.network.compile()
         self.batch_loss = over_processes(loss, options.shard, dtype)
         self.optimizers = optimizers(self.learned, options)
@@ -155,8 +152,7 @@ class TrainingRun:
                 self.average.update()
             self.objective.after_step()
         self.done += 1
-        if device.type == "cpu":
-            give_back_memory(self.done)
+        give_back_memory(self.done, device)
         for schedule in self.schedules:
             schedule.step()
         return total

@@ -19,6 +19,7 @@ from unnoise.checkpoint.published.reader import Choices, Published, Reader
 from unnoise.checkpoint.published.tensor_files import state_dict
 
 SUFFIX = ".ckpt"
+BLOCKS = ("bd3lm",)
 UNIFORM = ("duo", "duo_base", "distillation", "udlm")  # names of algorithms in Duo's code
 
 
@@ -88,7 +89,7 @@ def lightning_layout(config: Mapping[str, Any]) -> Layout:
     if name in UNIFORM or (name is None and config.get("diffusion") == "uniform"):
         options = "" if name in UNIFORM else ":eps=0.0"
         return Layout("duo" if name in UNIFORM else "udlm", f"udlm{options}", length, heads, sizes)
-    if name == "bd3lm" and parameterization == "subs" and not time:
+    if name in BLOCKS and parameterization == "subs" and not time:
         block = whole(config if "block_size" in config else algorithm, "block_size")
         return Layout("bd3lm", f"bd3lm:block={block}", length, heads, sizes, special=1)
     if name in (None, "mdlm") and parameterization == "subs":
