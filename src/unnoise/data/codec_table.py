@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from unnoise.data.bpe import Bpe, Gpt2
+from unnoise.data.bpe import Bpe, Gpt2, Text8Bpe
 from unnoise.data.codec import Bytes, Characters, Codec, Text8, check_texts
 from unnoise.data.numbers import Numbers
 from unnoise.data.pixels import Pixels
@@ -15,7 +15,7 @@ from unnoise.files import read_bytes
 from unnoise.registry import find, register_builtin, registered
 
 register_builtin("codec", {"text8": Text8, "bytes": Bytes, "chars": Characters, "bpe": Bpe, "gpt2": Gpt2})
-register_builtin("codec", {"numbers": Numbers, "text8-35": Text8Specials})
+register_builtin("codec", {"numbers": Numbers, "text8-35": Text8Specials, "text8bpe": Text8Bpe})
 register_builtin("codec", {"pixels": Pixels, "tokenizer": PretrainedTokenizer})  # which come with images, or with a model
 AUTO = "auto"
 DESCRIBED_IN = ("config.json", "index.json")  # of a model, of token shards
@@ -26,6 +26,7 @@ def codec_names() -> list[str]:
     """What `codec` and `--codec` take."""
     words = {
         "bpe": ["bpe", "bpe-N (N tokens)"],
+        "text8bpe": ["text8bpe-N"],
         "gpt2": ["gpt2:FOLDER"],
         "numbers": ["numbers-N"],
         "pixels": [],
