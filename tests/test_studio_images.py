@@ -143,10 +143,10 @@ def test_the_command_line_shows_models_of_images(folders: list[Path], monkeypatc
     assert main(["studio", "--model", str(folders[-1]), "--port", "0"]) == 0
     assert client_of(apps[0]).get("/api/models").json()["default"] == "grey"
     monkeypatch.chdir(tmp_path)
-    tiny_images(tmp_path / "runs" / "digits")
+    tiny_images(tmp_path / "runs" / "pictures")
     assert main(["studio", "--port", "0"]) == 0
-    assert client_of(apps[1]).get("/api/models").json()["default"] == "digits"
-    assert "digits" not in [model["id"] for model in client_of(apps[1]).get("/v1/models").json()["data"]]
+    assert client_of(apps[1]).get("/api/models").json()["default"] == "pictures"
+    assert "pictures" not in [model["id"] for model in client_of(apps[1]).get("/v1/models").json()["data"]]
 
 
 # ---- the page -------------------------------------------------------------------------------------------------------
