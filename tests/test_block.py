@@ -10,48 +10,19 @@ import torch
 from torch import Tensor
 
 import unnoise
-from toy import Toy
+from toy import ExactBlocks, Toy
 from unnoise import MeanPrediction, Model, sample
 from unnoise.cli.main import main
 from unnoise.families.autoregressive import LeftToRight
 from unnoise.families.block import BlockCrossEntropy, BlockElbo, Blocks, BlockSampler
 from unnoise.families.block.denoiser import BlockParameterization
+from unnoise.families.block.left_to_right import left_to_right
 from unnoise.network.transformer import Transformer
 from unnoise.network.visibility import block_visibility
 from unnoise.rng import RowGenerator
 from unnoise.sampler import Ancestral, Confidence
 
 TOYS = [Toy(3, 2), Toy(4, 3)]
-
-
-class ExactBlocks:
-    """The block denoiser that knows the toy; error: logits that are added, which make it wrong."""
-
-    def __init__(self, toy: Toy, error: float = 0.0):
-        self.toy = toy
-        generator = torch.Generator().manual_seed(3)
-        tables = (toy.vocab + 1) ** toy.length
-        self.error = error * torch.randn(tables, toy.length, toy.vocab, generator=generator, dtype=torch.float64)
-
-    def blocks(self, x_t: Tensor, x: Tensor, t: Tensor, where: Tensor, block: int) -> MeanPrediction:
-        """A text that is not whole yet is followed by what could follow it."""
-        toy, length = self.toy, x.shape[1]
-        found = []
-        for row, i in where.nonzero().tolist():
-            first = i // block * block
-            read = torch.cat([x[row, :first], x_t[row, first : first + block]])  # what position i may see
-            fits = torch.ones(len(toy.x), dtype=torch.bool)
-            for place, token in enumerate(read.tolist()):
-                fits &= (toy.x[:, place] == token) | (token == toy.vocab)
-            mean = toy.marginals((toy.p * fits)[None], i)[0]
-            number = sum(int(token) * (toy.vocab + 1) ** place for place, token in enumerate(read.tolist()))
-            found.append(torch.log_softmax((mean / mean.sum()).clamp_min(1e-300).log() + self.error[number, i], 0))
-            assert length <= toy.length
-        return MeanPrediction(torch.stack(found))
-
-    def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
-        at = torch.ones_like(x_t, dtype=torch.bool) if where is None else where
-        return self.blocks(x_t, x_t, t, at, self.toy.length)
 
 
 def expected(objective: BlockElbo, denoiser: ExactBlocks, x: Tensor, by_time: bool) -> Tensor:
@@ -121,6 +92,18 @@ def test_the_samplers_distribution_is_the_datas(toy: Toy, block: int) -> None:
     chi2 = float(((counts - expected_counts) ** 2 / expected_counts.clamp_min(1e-9)).sum())
     freedom = len(toy.x) - 1
     assert chi2 < freedom + 4 * (2 * freedom) ** 0.5
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("block", [1, 2, 4])
+def test_from_left_to_right_every_block_size_gives_the_probability_of_the_next_token(block: int) -> None:
+    """log p(x^i | x^{<i}) by enumeration, from the start and from behind tokens that are given."""
+    toy, process = Toy(2, 4), Blocks(2, block)
+    chain = left_to_right(ExactBlocks(toy), process, toy.x, 0)
+    assert torch.allclose(chain.sum(1), toy.p.log(), atol=1e-9)
+    begins = torch.stack([toy.p[(toy.x[:, :1] == row[:1]).all(1)].sum() for row in toy.x])
+    given = torch.cat([left_to_right(ExactBlocks(toy), process, toy.x[toy.x[:, 0] == a], 1) for a in range(2)])
+    assert torch.allclose(given.sum(1), (toy.p / begins).log(), atol=1e-9)
 
 
 def test_what_is_given_first_is_an_exact_condition() -> None:
@@ -193,6 +176,25 @@ def test_with_and_without_a_cache_the_same_tokens(block: int, inner: str | None)
         torch.set_default_dtype(torch.float32)
     assert one == other
     assert inner is not None or alone == one[:1]
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("block", [1, 3, 4])
+@pytest.mark.parametrize("start", [0, 4, 7])
+def test_from_left_to_right_with_and_without_a_cache(block: int, start: int) -> None:
+    """Rows of unequal length that begin alike; without a cache all blocks are read at once."""
+    model = lively(f"bd3lm:block={block}")
+    assert isinstance(model.denoiser, BlockParameterization) and isinstance(model.process, Blocks)
+    x = torch.randint(27, (3, 13))
+    x[:, :start] = x[0, :start]
+    x[1, 9:] = x[2, 11:] = -1
+    fast = left_to_right(model.denoiser, model.process, x, start)
+
+    class Uncached:
+        blocks = staticmethod(model.denoiser.blocks)
+
+    assert torch.allclose(fast, left_to_right(Uncached(), model.process, x, start), atol=1e-10)
+    assert fast.shape == (3, 13 - start) and not fast[1, 9 - start :].any() and bool((fast[0] < 0).all())
 
 
 def test_one_block_is_mdlm_to_the_digit() -> None:

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 import unnoise
-from toy import Exact, Toy
+from toy import Exact, ExactBlocks, Toy
 from unnoise.data import Characters, Codec, Pixels
 from unnoise.data.bpe import Bpe
 from unnoise.families.autoregressive import NextTokenPrediction
-from unnoise.model import word_left_to_right, word_search
+from unnoise.families.block import Blocks
+from unnoise.model import word_in_blocks, word_left_to_right, word_search
 from unnoise.model.template import Template
 from unnoise.model.word_search import Place
 from unnoise.model.word_tokens import WordTokens, is_word
@@ -71,6 +72,18 @@ def test_words_of_every_length_have_their_exact_probability(schedule: unnoise.Sc
     toy, words = Toy(3, 5), WordTokens.of(Characters(" ab"))
     process = unnoise.Masked(3, schedule)
     found = word_search.find_words(process, Exact(toy, process, "mean"), words, Place([0], [0], 3, False))
+    assert len({word.tokens for word in found}) == len(found) == 2 + 4 + 8
+    for word in found:
+        assert word.log_p == pytest.approx(log_p(toy, [0, *word.tokens, 0]) - log_p(toy, [0]), abs=1e-9)
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("block", [1, 5])
+def test_words_in_blocks_have_their_exact_probability(block: int, whole: bool) -> None:
+    """log p(w, c | a) from both readings of a text, as one block and block by block from left to right."""
+    toy, words = Toy(3, 5), WordTokens.of(Characters(" ab"))
+    found = word_in_blocks.find_words(Blocks(3, block, whole), ExactBlocks(toy), words, Place([0], [0], 3, False))
     assert len({word.tokens for word in found}) == len(found) == 2 + 4 + 8
     for word in found:
         assert word.log_p == pytest.approx(log_p(toy, [0, *word.tokens, 0]) - log_p(toy, [0]), abs=1e-9)

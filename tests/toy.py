@@ -104,6 +104,36 @@ class Exact:
         return MeanPrediction(pick(mean.clamp_min(1e-300).log()[which], where))
 
 
+class ExactBlocks:
+    """The block denoiser that knows the toy; error: logits that are added, which make it wrong."""
+
+    def __init__(self, toy: Toy, error: float = 0.0):
+        self.toy = toy
+        generator = torch.Generator().manual_seed(3)
+        tables = (toy.vocab + 1) ** toy.length
+        self.error = error * torch.randn(tables, toy.length, toy.vocab, generator=generator, dtype=torch.float64)
+
+    def blocks(self, x_t: Tensor, x: Tensor, t: Tensor, where: Tensor, block: int) -> MeanPrediction:
+        """A text that is not whole yet is followed by what could follow it."""
+        toy, length = self.toy, x.shape[1]
+        found = []
+        for row, i in where.nonzero().tolist():
+            first = i // block * block
+            read = torch.cat([x[row, :first], x_t[row, first : first + block]])  # what position i may see
+            fits = torch.ones(len(toy.x), dtype=torch.bool)
+            for place, token in enumerate(read.tolist()):
+                fits &= (toy.x[:, place] == token) | (token == toy.vocab)
+            mean = toy.marginals((toy.p * fits)[None], i)[0]
+            number = sum(int(token) * (toy.vocab + 1) ** place for place, token in enumerate(read.tolist()))
+            found.append(torch.log_softmax((mean / mean.sum()).clamp_min(1e-300).log() + self.error[number, i], 0))
+            assert length <= toy.length
+        return MeanPrediction(torch.stack(found))
+
+    def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
+        at = torch.ones_like(x_t, dtype=torch.bool) if where is None else where
+        return self.blocks(x_t, x_t, t, at, self.toy.length)
+
+
 class Perturbed:
     """The exact prediction times a random factor: wrong, but with a finite bound also as t → 0."""
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from unnoise.families.autoregressive import NextToken
-from unnoise.model import word_left_to_right, word_search
+from unnoise.families.block.process import Blocks
+from unnoise.model import word_in_blocks, word_left_to_right, word_search
 from unnoise.model.template import GAP, MARKS, WORD
 from unnoise.model.word_search import Found, Place
 from unnoise.model.word_tokens import INSIDE, is_word
@@ -121,7 +122,9 @@ class WordFinder:
         """What could stand at a place, the likeliest first, with probabilities that sum to 1."""
         model = self.model
         scores: dict[str, float] = {}
-        if isinstance(model.process, Masked):
+        if isinstance(model.process, Blocks):
+            found = word_in_blocks.find_words(model.process, self.denoiser, self.words, place)
+        elif isinstance(model.process, Masked):
             found = word_search.find_words(model.process, self.denoiser, self.words, place)
         elif isinstance(self.denoiser, NextToken):
             found = word_left_to_right.find_words(self.denoiser, self.words, place)
