@@ -12,6 +12,7 @@ from torch.nn.functional import pad
 from unnoise.families.block.denoiser import BlockDenoiser, BlockParameterization
 from unnoise.families.block.process import Blocks
 from unnoise.network.base import Cache
+from unnoise.prediction import MeanPrediction
 from unnoise.process.base import gather
 from unnoise.process.state import PAD
 
@@ -24,8 +25,10 @@ def left_to_right(denoiser: BlockDenoiser, process: Blocks, x: Tensor, start: in
     first = start // process.block * process.block
     there = x != PAD
     x = pad(torch.where(there, x, process.mask), (0, -x.shape[1] % process.block), value=process.mask)
-    cached = isinstance(denoiser, BlockParameterization) and denoiser.has_cache
-    found = _with_cache(denoiser, process, x, first) if cached else _at_once(denoiser, process, x, first)
+    if isinstance(denoiser, BlockParameterization) and denoiser.has_cache:
+        found = _with_cache(denoiser, process, x, first)
+    else:
+        found = _at_once(denoiser, process, x, first)
     return torch.where(there, found[:, : there.shape[1]], 0)[:, start:]
 
 
@@ -60,6 +63,7 @@ def _with_cache(denoiser: BlockParameterization, process: Blocks, x: Tensor, fir
             where[:, j] = True
             t = torch.full((len(x),), 1 - j / process.block, device=x.device)
             prediction = within(x_t, t, where)
+            assert isinstance(prediction, MeanPrediction)
             found[:, begin + j] = _chosen(prediction.log_probs, x[:, begin + j], process.mask)
         denoiser.read(x[:, here], cache)
     return found
