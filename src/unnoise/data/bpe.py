@@ -34,9 +34,14 @@ class Bpe(Codec):
     @classmethod
     def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Bpe":
         """`bpe`, or `bpe-4096` for another number of tokens than 2,048."""
+        return Bpe.of(check_texts(cls.kind, texts), cls.size(detail), end)
+
+    @classmethod
+    def size(cls, detail: str) -> int:
+        """The number of tokens that stands behind the codec's name, or ValueError."""
         if detail and not detail.isdigit():
-            raise ValueError(f"the codec bpe takes a number of tokens, as bpe-4096, found {detail!r}")
-        return Bpe.of(check_texts(cls.kind, texts), int(detail or 2048), end)
+            raise ValueError(f"the codec {cls.kind} takes a number of tokens, as {cls.kind}-4096, found {detail!r}")
+        return int(detail or 2048)
 
     @classmethod
     def from_config(cls, config: dict[str, Any], folder: Path) -> "Bpe":
@@ -105,7 +110,7 @@ class Text8Bpe(Bpe):
     @classmethod
     def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Bpe":
         plain = map(Text8().normalise, check_texts(cls.kind, texts))
-        return Text8Bpe(Bpe.build(plain, end, detail).tokenizer)
+        return Text8Bpe(Bpe.of(plain, cls.size(detail), end).tokenizer)
 
     @classmethod
     def from_config(cls, config: dict[str, Any], folder: Path) -> "Bpe":
