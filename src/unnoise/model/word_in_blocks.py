@@ -13,6 +13,7 @@ from unnoise.model.word_tokens import WordTokens
 from unnoise.process.state import PAD
 
 RANKED = 24  # words that are read again
+BEHIND = 8.0  # nats behind the likeliest; those that are further behind are not
 FOLLOWING = 12  # tokens behind the place that they are read with
 
 
@@ -24,6 +25,7 @@ def find_words(process: Blocks, denoiser: Denoiser, words: WordTokens, place: Pl
     of experts, finds more words than either. One that knows blocks alone has the second.
     """
     found = sorted(word_search.find_words(process, denoiser, words, place), key=lambda word: -word.log_p)[:RANKED]
+    found = [word for word in found if word.log_p > found[0].log_p - BEHIND]
     if not found or not place.after:  # the search has said then how likely it is that the word ends
         return found
     following = place.after[:FOLLOWING]
