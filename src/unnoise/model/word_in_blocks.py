@@ -14,6 +14,7 @@ from unnoise.process.state import PAD
 
 RANKED = 24  # words that are read again
 BEHIND = 8.0  # nats behind the likeliest; those that are further behind are not
+FEWEST = 2  # tokens before the place; with fewer the order of writing takes what may be the middle of a text for its start
 FOLLOWING = 12  # tokens behind the place that they are read with
 
 
@@ -26,7 +27,8 @@ def find_words(process: Blocks, denoiser: Denoiser, words: WordTokens, place: Pl
     """
     found = sorted(word_search.find_words(process, denoiser, words, place), key=lambda word: -word.log_p)[:RANKED]
     found = [word for word in found if word.log_p > found[0].log_p - BEHIND]
-    if not found or not place.after:  # the search has said then how likely it is that the word ends
+    too_few = process.whole_text and len(place.before) < FEWEST
+    if not found or not place.after or too_few:  # without an `after` the search says how likely it is that the word ends
         return found
     following = place.after[:FOLLOWING]
     rows = [[*place.before, *word.tokens, *following] for word in found]
