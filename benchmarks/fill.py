@@ -5,9 +5,11 @@
     python benchmarks/fill.py --phrases --model wiki --beside wiki-ar
 
 The corpus is a folder with train and test. From its test part come 300 passages, and in each one content word of at least four
-letters is blanked by [WORD]; seed and stop words are fixed. The baseline counts n-grams of words in the train part and ranks
-every word w by stupid backoff (Brants et al. 2007): the score of w after the four words before it, and of each of the four
-after it with w in their context. `--phrases` asks for the blanked word of thirty set phrases instead.
+letters is blanked by [WORD]; seed and stop words are fixed. A passage is at most 64 words before the blank and 32 after it,
+about 128 tokens (`--around 16 8` for shorter ones); `--split valid` is for choosing, so that the test part is not looked at.
+The baseline counts n-grams of words in the train part and ranks every word w by stupid backoff (Brants et al. 2007): the score of
+w after the four words before it, and of each of the four after it with w in their context. `--phrases` asks for the blanked word
+of thirty set phrases instead.
 """
 
 import argparse
@@ -23,7 +25,7 @@ import unnoise
 from unnoise.data.corpus import Corpus, corpus
 
 PASSAGES = 300
-BEFORE, AFTER = 16, 8  # words of a passage around the blank
+AROUND = 64, 32  # words of a passage before and after the blank
 ORDER = 5
 BACKOFF = 0.4
 FREQUENT = 2000  # words that the baseline considers everywhere
@@ -80,7 +82,7 @@ class Passage(NamedTuple):
 Guess = Callable[[Passage], list[str]]
 
 
-def passages(texts: list[str], count: int, seed: int = 0) -> list[Passage]:
+def passages(texts: list[str], count: int, around: tuple[int, int] = AROUND, seed: int = 0) -> list[Passage]:
     """Passages of random texts, each with one content word blanked; from one long text, at random places."""
     draws = random.Random(seed)
     found: list[Passage] = []
@@ -93,7 +95,7 @@ def passages(texts: list[str], count: int, seed: int = 0) -> list[Passage]:
         if not content:
             continue
         at = draws.choice(content)
-        first, last = words[max(0, at - BEFORE)], words[min(len(words) - 1, at + AFTER)]
+        first, last = words[max(0, at - around[0])], words[min(len(words) - 1, at + around[1])]
         bare = re.search(r"[a-z]+", words[at].group())
         assert bare is not None
         begin, end = words[at].start() + bare.start(), words[at].start() + bare.end()
@@ -215,6 +217,8 @@ if __name__ == "__main__":
     parser.add_argument("--beside")
     parser.add_argument("--phrases", action="store_true")
     parser.add_argument("--passages", type=int, default=PASSAGES)
+    parser.add_argument("--around", type=int, nargs=2, default=AROUND, metavar=("BEFORE", "AFTER"))
+    parser.add_argument("--split", default="test")
     parser.add_argument("--show", action="store_true")
     options = parser.parse_args()
     source = corpus(options.data) if options.data else None
@@ -223,8 +227,8 @@ if __name__ == "__main__":
     if options.phrases or source is None:
         cases = phrases()
     else:
-        texts = [line for text in source.documents["test"] for line in text.splitlines() if line]
-        cases = passages(texts, options.passages)
+        texts = [line for text in source.documents[options.split] for line in text.splitlines() if line]
+        cases = passages(texts, options.passages, tuple(options.around))
     if source is not None:
         measure("5-grams", cases, Baseline(source.documents["train"], cases).guesses, options.show)
     for name in filter(None, (options.model, options.beside)):
