@@ -7,9 +7,9 @@
 The corpus is a folder with train and test. From its test part come 300 passages, and in each one content word of at least four
 letters is blanked by [WORD]; seed and stop words are fixed. A passage is at most 64 words before the blank and 32 after it,
 about 128 tokens (`--around 16 8` for shorter ones); `--split valid` is for choosing, so that the test part is not looked at.
-The baseline counts n-grams of words in the train part and ranks every word w by stupid backoff (Brants et al. 2007): the score of
-w after the four words before it, and of each of the four after it with w in their context. `--phrases` asks for the blanked word
-of thirty set phrases instead.
+The baseline counts n-grams of words in the train part and ranks every word w by stupid backoff (Brants et al. 2007): the score
+of w after the four words before it, and of each of the four after it with w in their context. `--phrases` asks for the blanked
+word of thirty set phrases instead.
 """
 
 import argparse
