@@ -6,6 +6,7 @@ import json
 import math
 import shlex
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from unnoise.data import Bytes, Text8
 from unnoise.evaluation.conditional import conditional, greedy
 from unnoise.evaluation.harness import Continuation, HarnessModel, until
 from unnoise.evaluation.harness_tasks import local_task
+from unnoise.evaluation.lm_eval_model import UnnoiseLM
 from unnoise.families.block import BlockElbo
 
 HAS_LM_EVAL = importlib.util.find_spec("lm_eval") is not None
@@ -205,6 +207,48 @@ def questions(toy: Toy) -> tuple[list[dict[str, object]], float]:
         question = "".join("abc"[token] for token in head)
         records.append({"question": question, "choices": ["a", "b", "c"], "answer": answer})
     return records, right / len(records)
+
+
+class Request(NamedTuple):
+    """What the harness hands over; it reads `args` alone."""
+
+    args: tuple[Any, ...]
+
+
+@torch.no_grad()
+def test_answers_to_requests_are_those_of_enumeration() -> None:
+    """The class that the harness is given, asked as the harness asks it, with the exact denoiser of the toy."""
+    toy = Toy(3, 3)
+    asked = UnnoiseLM(toy_model(toy), draws=8)
+    records, accuracy = questions(toy)
+    right = 0
+    for record in records:
+        found = asked.loglikelihood([Request((record["question"], choice)) for choice in "abc"])
+        same = (toy.x[:, :2] == torch.tensor(["abc".index(letter) for letter in str(record["question"])])).all(1)
+        truth = (toy.p[same] / toy.p[same].sum()).log()
+        assert [log_p for log_p, _ in found] == pytest.approx(truth.tolist(), abs=1e-6)
+        assert [is_greedy for _, is_greedy in found] == [i == int(truth.argmax()) for i in range(3)]
+        right += max(range(3), key=lambda i: found[i][0]) == record["answer"]
+    assert right / len(records) == accuracy and 0 < accuracy < 1
+    assert len(asked.answers) == 27 and all(one.exact for one in asked.answers)
+
+
+@torch.no_grad()
+def test_whole_texts_and_texts_that_go_on_as_the_harness_asks_for_them() -> None:
+    toy = Toy(3, 3)
+    asked = UnnoiseLM(toy_model(toy), draws=2048)
+    found = asked.loglikelihood_rolling([Request((text_of(x),)) for x in toy.x[::7]])
+    assert found == pytest.approx(toy.p[::7].log().tolist(), abs=0.1), "with the exact denoiser the bound is the truth"
+    best = {int(x[0]): x for x, _ in sorted(zip(toy.x, toy.p.tolist(), strict=True), key=lambda pair: pair[1])}
+    options: dict[str, Any] = {"until": ["\n"], "max_gen_toks": 2, "do_sample": False}
+    one = {**options, "max_gen_toks": 1}
+    for x in toy.x[::5]:
+        same = (toy.x[:, :2] == x[:2]).all(1)
+        assert asked.generate_until([Request((text_of(x[:2]), one))]) == [text_of(toy.x[same][toy.p[same].argmax(), 2:])]
+    texts = asked.generate_until([Request((text_of(x[:1]), options)) for x in best.values()])
+    assert all(len(text) == 2 and set(text) <= set("abc") for text in texts)
+    stopped = asked.generate_until([Request((text_of(x[:1]), {**options, "until": "abc"[int(x[1])]})) for x in best.values()])
+    assert stopped == [until(text, ["abc"[int(x[1])]]) for text, x in zip(texts, best.values(), strict=True)]
 
 
 @pytest.mark.skipif(not HAS_LM_EVAL, reason="lm_eval is not installed")
