@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import shlex
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -272,8 +273,12 @@ def test_the_harness_finds_the_accuracy_of_enumeration(
     assert "perplexity" in capsys.readouterr().out
 
 
-@pytest.mark.skipif(HAS_LM_EVAL, reason="lm_eval is installed")
-def test_without_the_harness_one_sentence_says_what_to_install(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_the_harness_one_sentence_says_what_to_install(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "lm_eval"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "lm_eval", None)  # as if it were not installed
     small("mdlm").save(tmp_path / "model")
     assert main(shlex.split(f"harness --model {tmp_path / 'model'} --tasks arc_easy")) == 2
     assert "pip install 'unnoise[eval]'" in capsys.readouterr().err
