@@ -1,7 +1,7 @@
 """MAUVE of written texts against real ones (arXiv:2102.01454), from the judge's own hidden states; needs mauve-text.
 
-A text's features are the judge's last hidden state at its last token, as the output head reads it. Papers take those of GPT-2 large:
-figures are compared only where the judge and the number of texts are the same.
+A text's features are the judge's last hidden state at its last token, as the output head reads it. Papers take those of GPT-2
+large: figures are compared only where the judge and the number of texts are the same.
 """
 
 import importlib
