@@ -44,7 +44,7 @@ def plot_frontier(points: Sequence[Point], path: Path, title: str) -> None:
         axes.legend(frameon=False, fontsize=9)
 
 
-def _few_labels(value: float, _: int) -> str:
+def _few_labels(value: float, _: float) -> str:
     """Names 2 and 5 of each power of ten, between the ticks of the powers."""
     first = f"{value:e}"[0]
     return f"{value:g}" if first in "25" else ""
