@@ -3,8 +3,9 @@
     python benchmarks/protocols.py path/to/data --model stories                 # path/to/data has wikitext2 and lambada
     python benchmarks/protocols.py path/to/data --model stories --windows 64    # a share of the windows, evenly spread
 
-Each row is what `unnoise eval --protocol NAME --data path/to/data/SET --samples 2` prints: two draws for each of a thousand
-windows and more. A row costs six passes over all windows for a published protocol, and two for the bound.
+Each row is what `unnoise eval --protocol NAME --data path/to/data/SET --samples 4` prints. A row costs eight passes over all
+windows for a published protocol, and four for the bound. Fewer than four draws have an error bar from as few sets of them,
+which is itself hardly known.
 """
 
 import argparse
@@ -65,7 +66,7 @@ if __name__ == "__main__":
     parser.add_argument("--sets", nargs="+", default=["wikitext2", "lambada"])
     parser.add_argument("--protocols", nargs="+", default=["mdlm", "bound"])
     parser.add_argument("--windows", type=int)
-    parser.add_argument("--samples", type=int, default=2, help="draws of the bound for each window")
+    parser.add_argument("--samples", type=int, default=4, help="draws of the bound for each window")
     parser.add_argument("--passes", type=int, default=2, help="of the published figure")
     given = parser.parse_args()
     model = unnoise.load(given.model)
