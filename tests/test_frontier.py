@@ -12,8 +12,9 @@ import unnoise
 from unnoise import Masked, MeanPrediction
 from unnoise.cli.main import main
 from unnoise.data import Bpe, Text8
-from unnoise.evaluation.frontier import Point, best, can_mauve, distinct_n, frontier, measured, token_entropy
+from unnoise.evaluation.frontier import Point, best, distinct_n, frontier, measured, ratio_error, token_entropy
 from unnoise.evaluation.generative import OwnJudge
+from unnoise.evaluation.mauve import can_mauve, features, mauve
 from unnoise.sampler import sample
 from unnoise.sampler.float32_gumbel import Float32Gumbel, gumbel_argmax
 from unnoise.schedule import Linear
@@ -30,7 +31,8 @@ def small(method: str, codec: unnoise.Codec | None = None) -> unnoise.Model:
 
 
 def test_variety_by_hand() -> None:
-    assert token_entropy([[1, 1, 2, 2], [3, 3, 3, 3]]) == pytest.approx(math.log(2) / 2)
+    assert token_entropy([1, 1, 2, 2]) == pytest.approx(math.log(2)) and token_entropy([3, 3, 3]) == 0
+    assert ratio_error([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]) == 0 and ratio_error([1.0, 3.0], [1.0, 1.0]) == pytest.approx(1.0)
     assert distinct_n(["a b a b", "a b"], 2) == pytest.approx(2 / 4) and distinct_n(["a"], 2) == 0
     points = [Point("x", 1, ppl, 0, h, 0, 0, 0) for ppl, h in ((10, 2), (5, 1), (11, 1.5), (5, 0.5))]
     assert best(points) == points[:2]
@@ -50,6 +52,39 @@ def test_colder_texts_are_less_varied() -> None:
     found = list(frontier(small("mdlm"), OwnJudge(small("ar")), ("ancestral",), (0.05, 1.0), steps=12, samples=12))
     assert [point.temperature for point in found] == [0.05, 1.0] and found[0].entropy < found[1].entropy
     assert found[0].distinct_1 <= 1 and found[0].mauve is None
+
+
+def test_empty_texts_are_left_out_and_none_at_all_is_said() -> None:
+    judge, model = OwnJudge(small("ar")), small("mdlm")
+    assert measured(["", "the cat", " "], model, judge, "x", 1.0) == measured(["the cat"], model, judge, "x", 1.0)
+    with pytest.raises(ValueError, match="all texts by x at temperature 1 are empty"):
+        measured(["", " "], model, judge, "x", 1.0)
+
+
+def test_features_are_what_the_head_reads_at_the_last_token() -> None:
+    for judge in (small("ar"), unnoise.Model.build("ar", Text8(), length=12, network="llama:width=16,depth=1,heads=2")):
+        texts = ["the cat", "a dog ran around the mat"]
+        found = torch.from_numpy(features(judge, texts))
+        assert found.shape == (2, 16)
+        network, head = judge.network, judge.network.head
+        tokens = torch.from_numpy(judge.codec.encode(texts[0]))[None]
+        after = torch.cat([torch.full((1, 1), 27), tokens], 1)
+        assert torch.allclose(head(found[:1]), network(after)[:, -1], atol=1e-5)
+
+
+@pytest.mark.skipif(not can_mauve(), reason="mauve-text is not installed")
+def test_mauve_tells_texts_of_one_kind_from_texts_of_two() -> None:
+    """Texts like the real ones have nearly 1, quite other ones nearly 0."""
+    judge, words = small("ar"), TEXT.split()
+    generator = torch.Generator().manual_seed(0)
+
+    def texts(end: str) -> list[str]:
+        return [words[i] + end for i in torch.randint(0, 19, (60,), generator=generator).tolist()]
+
+    real, alike, other = (features(judge, texts(end)) for end in (" ab ba", " ab ba", " zzzzz"))
+    assert mauve(alike, real) > 0.6 and mauve(other, real) < 0.2
+    with pytest.raises(ValueError, match="needs at least 20 of each kind, found 3"):
+        mauve(real[:3], real)
 
 
 def test_float32_gumbel_noise_loses_what_needs_more_than_24_bits() -> None:
@@ -84,7 +119,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(shlex.split(f"{line} {more} --float32-gumbel")) == 0
     shown = capsys.readouterr().out
     assert "only to reproduce that artefact" in shown and "ancestral, float32 Gumbel" in shown
-    assert can_mauve() or "MAUVE is left out: it needs mauve-text" in shown
+    assert f"MAUVE is left out: it needs {'at least 20 texts' if can_mauve() else 'mauve-text'}" in shown
     assert main(shlex.split(f"{line} {more} --json")) == 0
     found = json.loads(capsys.readouterr().out)["frontier"]
     assert [one["sampler"] for one in found] == ["real text", "ancestral", "ancestral"]

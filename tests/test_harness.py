@@ -5,7 +5,9 @@ import itertools
 import json
 import math
 import shlex
+import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -19,6 +21,7 @@ from unnoise.data import Bytes, Text8
 from unnoise.evaluation.conditional import conditional, greedy
 from unnoise.evaluation.harness import Continuation, HarnessModel, until
 from unnoise.evaluation.harness_tasks import local_task
+from unnoise.evaluation.lm_eval_model import UnnoiseLM
 from unnoise.families.block import BlockElbo
 
 HAS_LM_EVAL = importlib.util.find_spec("lm_eval") is not None
@@ -207,6 +210,48 @@ def questions(toy: Toy) -> tuple[list[dict[str, object]], float]:
     return records, right / len(records)
 
 
+class Request(NamedTuple):
+    """What the harness hands over; it reads `args` alone."""
+
+    args: tuple[Any, ...]
+
+
+@torch.no_grad()
+def test_answers_to_requests_are_those_of_enumeration() -> None:
+    """The class that the harness is given, asked as the harness asks it, with the exact denoiser of the toy."""
+    toy = Toy(3, 3)
+    asked = UnnoiseLM(toy_model(toy), draws=8)
+    records, accuracy = questions(toy)
+    right = 0
+    for record in records:
+        found = asked.loglikelihood([Request((record["question"], choice)) for choice in "abc"])
+        same = (toy.x[:, :2] == torch.tensor(["abc".index(letter) for letter in str(record["question"])])).all(1)
+        truth = (toy.p[same] / toy.p[same].sum()).log()
+        assert [log_p for log_p, _ in found] == pytest.approx(truth.tolist(), abs=1e-6)
+        assert [is_greedy for _, is_greedy in found] == [i == int(truth.argmax()) for i in range(3)]
+        right += max(range(3), key=lambda i: found[i][0]) == record["answer"]
+    assert right / len(records) == accuracy and 0 < accuracy < 1
+    assert len(asked.answers) == 27 and all(one.exact for one in asked.answers)
+
+
+@torch.no_grad()
+def test_whole_texts_and_texts_that_go_on_as_the_harness_asks_for_them() -> None:
+    toy = Toy(3, 3)
+    asked = UnnoiseLM(toy_model(toy), draws=2048)
+    found = asked.loglikelihood_rolling([Request((text_of(x),)) for x in toy.x[::7]])
+    assert found == pytest.approx(toy.p[::7].log().tolist(), abs=0.1), "with the exact denoiser the bound is the truth"
+    best = {int(x[0]): x for x, _ in sorted(zip(toy.x, toy.p.tolist(), strict=True), key=lambda pair: pair[1])}
+    options: dict[str, Any] = {"until": ["\n"], "max_gen_toks": 2, "do_sample": False}
+    one = {**options, "max_gen_toks": 1}
+    for x in toy.x[::5]:
+        same = (toy.x[:, :2] == x[:2]).all(1)
+        assert asked.generate_until([Request((text_of(x[:2]), one))]) == [text_of(toy.x[same][toy.p[same].argmax(), 2:])]
+    texts = asked.generate_until([Request((text_of(x[:1]), options)) for x in best.values()])
+    assert all(len(text) == 2 and set(text) <= set("abc") for text in texts)
+    stopped = asked.generate_until([Request((text_of(x[:1]), {**options, "until": "abc"[int(x[1])]})) for x in best.values()])
+    assert stopped == [until(text, ["abc"[int(x[1])]]) for text, x in zip(texts, best.values(), strict=True)]
+
+
 @pytest.mark.skipif(not HAS_LM_EVAL, reason="lm_eval is not installed")
 def test_the_harness_finds_the_accuracy_of_enumeration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -228,8 +273,12 @@ def test_the_harness_finds_the_accuracy_of_enumeration(
     assert "perplexity" in capsys.readouterr().out
 
 
-@pytest.mark.skipif(HAS_LM_EVAL, reason="lm_eval is installed")
-def test_without_the_harness_one_sentence_says_what_to_install(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_the_harness_one_sentence_says_what_to_install(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "lm_eval"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "lm_eval", None)  # as if it were not installed
     small("mdlm").save(tmp_path / "model")
     assert main(shlex.split(f"harness --model {tmp_path / 'model'} --tasks arc_easy")) == 2
     assert "pip install 'unnoise[eval]'" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Protocols as coded: windows counted by hand, published figures on a toy whose truth is known, the table that goes on."""
 
 import csv
+import gzip
 import json
 import math
 import os
@@ -19,7 +20,7 @@ from unnoise.data import Bytes, Characters, Text8
 from unnoise.evaluation import detokenize
 from unnoise.evaluation.benchmarks import BENCHMARKS, benchmark, documents
 from unnoise.evaluation.chunks import Wrapping, chunk, pieces
-from unnoise.evaluation.protocols import PROTOCOLS, evaluate
+from unnoise.evaluation.protocols import PROTOCOLS, evaluate, windows_of
 from unnoise.evaluation.published import PublishedLoss, gaps, published_nats
 from unnoise.schedule import Linear, LogLinear
 
@@ -78,12 +79,12 @@ def test_a_thousand_documents_are_cut_together_and_lose_their_remainder() -> Non
 def test_text8_both_ways() -> None:
     """MD4: side by side, whole batches of 512. MDLM: pieces of L with an end token each, then windows of L − 2 of those."""
     text = TEXT * 120  # 9,840 characters
-    clean = chunk([text], Text8(), 16, PROTOCOLS["md4"].stream)
+    clean = chunk([text], Text8(), 16, PROTOCOLS["md4"].wrapping_of(stream=True))
     assert len(clean.x) == 512 and clean.specials == 0
     cut = pieces([text], 16)
     assert len(cut) == 615 and {len(one) for one in cut} == {16}
     specials = unnoise.codec("text8-35")
-    mdlm = chunk(cut, specials, 16, PROTOCOLS["mdlm"].stream)
+    mdlm = chunk(cut, specials, 16, PROTOCOLS["mdlm"].wrapping_of(stream=True))
     assert len(mdlm.x) == 615 * 17 // 14 and mdlm.x[0].tolist()[:2] == [2, 8 + 19] and set(mdlm.x[:, -1].tolist()) == {3}
     assert specials.vocab == 35 and specials.decode(specials.encode("the cat").tolist()) == "the cat"
     with pytest.raises(ValueError, match="the codec text8 has none here"):
@@ -102,11 +103,96 @@ def test_documents_of_a_file(tmp_path: Path) -> None:
         documents(BENCHMARKS["lm1b"], str(tmp_path / "wikitext-2"))
 
 
+def counted_by_hand(sizes: list[int], inside: int) -> tuple[int, int]:
+    """Windows, and tokens in none of them: an end token after each document, a thousand documents at a time, the rest lost."""
+    totals = [sum(size + 1 for size in sizes[i : i + 1000]) for i in range(0, len(sizes), 1000)]
+    return sum(total // inside for total in totals), sum(total % inside for total in totals)
+
+
+def check_windows(one: str, data: Path, texts: list[str], length: int) -> None:
+    """The windows of `mdlm` and of `bound`, against those made in plain lines from texts that were detokenized elsewhere."""
+    model = unnoise.Model.build("mdlm", Bytes(end=True), length=length, width=16, depth=1, heads=2)
+    read = documents(BENCHMARKS[one], str(data))
+    sizes = [len(text.encode()) for text in texts]
+    found = windows_of(model, PROTOCOLS["mdlm"], BENCHMARKS[one], read)
+    assert (len(found.x), found.dropped) == counted_by_hand(sizes, length - 2)
+    assert found.documents == len(texts) and found.specials == 2 * len(found.x) and found.counted.all()
+    whole = windows_of(model, PROTOCOLS["bound"], BENCHMARKS[one], read)
+    stream = [token for text in texts for token in [*text.encode(), 256]]
+    assert len(whole.x) == len(stream) // length and whole.dropped == len(stream) % length and whole.specials == 0
+    assert whole.x.flatten().tolist() == stream[: len(whole.x) * length]
+    first = [token for text in texts[:1000] for token in [*text.encode(), 256]]
+    rows = [[256, *first[i : i + length - 2], 256] for i in range(0, len(first) - length + 3, length - 2)]
+    assert found.x[: len(rows)].tolist() == rows
+    assert (found.x[:, 0] == 256).all() and (found.x[:, -1] == 256).all()
+
+
+def test_windows_of_made_up_files_in_plain_lines(tmp_path: Path) -> None:
+    """2,300 lines, every third empty, and 2,300 passages: more than two thousands, so that remainders are lost three times."""
+    numbers = range(2300)
+    lines = ["" if i % 3 == 2 else f" It is {i} @.@ 5 m ( {i % 7} ft ) , é\u2028 . \n" for i in numbers]
+    plain = ["" if i % 3 == 2 else f" It is {i}.5 m ({i % 7} ft), é\u2028.\n" for i in numbers]
+    (tmp_path / "valid.txt").write_text("".join(line or " \n" for line in lines))
+    check_windows("wikitext2", tmp_path / "valid.txt", plain, 32)
+    records = [{"text": f" “ yes {i} ” he said \n"} for i in numbers]
+    (tmp_path / "test.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    check_windows("lambada", tmp_path / "test.jsonl", [f'\n" yes {i} " he said' for i in numbers], 32)
+
+
 @pytest.mark.skipif(not (REAL / "lambada").is_dir(), reason="UNNOISE_REAL_DATA names no folder with lambada and wikitext2")
-def test_real_files_have_the_published_number_of_documents() -> None:
-    assert len(documents(BENCHMARKS["lambada"], str(REAL / "lambada"))) == 5153
-    lines = documents(BENCHMARKS["wikitext2"], str(REAL / "wikitext2"))
-    assert len(lines) == 3760 and " @" not in "".join(lines)
+def test_real_files_have_the_published_number_of_documents_and_these_windows() -> None:
+    raw = gzip.decompress((REAL / "wikitext2" / "valid.txt.gz").read_bytes()).decode()
+    lines = [line + "\n" if line.strip() else "" for line in raw.split("\n")[:-1]]
+    assert len(lines) == 3760
+    texts = [detokenize.wikitext(line) for line in lines]
+    assert " @" not in "".join(texts)
+    check_windows("wikitext2", REAL / "wikitext2", texts, 256)
+    raw = gzip.decompress((REAL / "lambada" / "test.jsonl.gz").read_bytes()).decode()
+    passages = [json.loads(line)["text"] for line in raw.split("\n") if line]
+    assert len(passages) == 5153
+    straight = ["\n" + text.replace("“", '"').replace("”", '"').strip() for text in passages]
+    check_windows("lambada", REAL / "lambada", straight, 256)
+
+
+def test_a_sentence_a_window_padded(home: Path, tmp_path: Path) -> None:
+    """MDLM's runs on LM1B: begin token, at most L − 2 tokens, end token, padding that is noised but not counted."""
+    codec = Characters("abcdefghijkl", end=True)
+    e = codec.end
+    found = chunk(["abcdef", "g", ""], codec, 6, PROTOCOLS["mdlm-lm1b"].wrapping)
+    assert found.x.tolist() == [[e, 0, 1, 2, 3, e], [e, 6, e, e, e, e], [e, e, e, e, e, e]]
+    assert found.counted.sum(1).tolist() == [6, 3, 2] and (found.tokens, found.dropped, found.specials) == (7, 2, 6)
+    (tmp_path / "lm1b.txt").write_text("a cat\na dog ran\n" * 6)
+    for name in ("mdlm", "ar", "bd3lm:block=1"):
+        facts = evaluate(unnoise.load(home / name), "mdlm-lm1b", str(tmp_path / "lm1b.txt"), draws=64, passes=64).as_dict()
+        begin = name == "ar"  # which is given there
+        assert facts["counted_tokens"] == 6 * (7 - begin + 11 - begin) and facts["windows"] == 12
+        parts, mean, bound = facts["difference"]["parts"], facts["published"]["mean"], facts["bound"]
+        assert parts["padding"]["nats_per_token"] > 0
+        away = mean["nats_per_token"] + facts["difference"]["bound_minus_published"] - bound["nats_per_token"]
+        error = math.hypot(mean["stderr"], bound["stderr"], facts["difference"]["stderr"])
+        assert abs(away) < 4 * error + 1e-5 and (name == "mdlm") == (error > 1e-9), (name, away, error)
+
+
+def test_ag_news_as_its_table(tmp_path: Path) -> None:
+    one, path = BENCHMARKS["ag_news"], tmp_path / "test.csv"
+    texts = ['Oil "up" again, now', "No\nnews"]
+    for table in (
+        '"3","Oil ""up""","again, now"\n"1","No\nnews",""\n',
+        'Class Index,Title,Description\n3,"Oil ""up""","again, now"\n1,"No\nnews",\n',
+        'text,label\n"Oil ""up"" again, now",2\n"No\nnews",0\n',
+    ):
+        path.write_text(table)
+        assert [text.strip() for text in documents(one, str(tmp_path))] == texts, table
+    (tmp_path / "packed").mkdir()
+    (tmp_path / "packed" / "test.csv.gz").write_bytes(gzip.compress(b"text\nhello\n"))
+    assert documents(one, str(tmp_path / "packed")) == ["hello"]
+    for table, words in (
+        ("a,b\n1,2\n", "has no column 'text' or 'title' and 'description', but a, b"),
+        ("1,x,y\n2,z\n", "row 2 of test.csv has 2 columns, too few for its texts"),
+    ):
+        path.write_text(table)
+        with pytest.raises(ValueError, match=words):
+            documents(one, str(path))
 
 
 # ---- which published figures are bounds -------------------------------------------------------------------------------
@@ -160,7 +246,7 @@ def test_the_parts_are_measured_as_they_are(loss: PublishedLoss, is_bound: bool)
     counts = (toy.p * 4000).round().long()
     x = toy.x.repeat_interleave(counts, 0)
     free = torch.ones_like(x, dtype=torch.bool)
-    once = published_nats(model, loss, x, free)
+    once = published_nats(model, loss, x, free).all
     assert float(once.mean()) == pytest.approx(published, abs=4 * float(once.std()) / len(x) ** 0.5 + 0.01)
     found = {gap.name: gap for gap in gaps(model, loss, published * len(x), x, free, 4)}
     assert found["the factor"].nats / len(x) == pytest.approx(-EPS * published)
@@ -176,9 +262,9 @@ def test_the_parts_are_measured_as_they_are(loss: PublishedLoss, is_bound: bool)
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two small models with an end token, and a folder of two benchmarks."""
+    """Small models with an end token, and a folder of two benchmarks."""
     folder = tmp_path_factory.mktemp("protocols")
-    for name in ("mdlm", "ar"):
+    for name in ("mdlm", "ar", "bd3lm:block=1"):
         model = unnoise.Model.build(name, Bytes(end=True), length=16, width=16, depth=1, heads=2)
         with torch.no_grad():
             for weight in model.network.parameters():
@@ -196,7 +282,8 @@ def test_every_protocol_on_a_masked_model(home: Path, name: str) -> None:
     found = evaluate(model, name, str(home / "sets" / "wikitext2"), windows=6, draws=16)
     facts = json.loads(json.dumps(found.as_dict()))
     given = name == "bd3lm"
-    assert facts["counted_tokens"] == 6 * (16 - given) and facts["benchmark"] == "wikitext2" and facts["split"] == "valid"
+    tokens = int(found.chunks.counted[[0, 2, 3, 5, 6, 8]].sum()) if name == "mdlm-lm1b" else 6 * (16 - given)
+    assert facts["counted_tokens"] == tokens and facts["benchmark"] == "wikitext2" and facts["split"] == "valid"
     bound = facts["bound"]
     assert bound["perplexity"] == pytest.approx(math.exp(bound["nats_per_token"])) and bound["stderr"] > 0
     if name == "bound":

@@ -25,8 +25,9 @@ def plot_frontier_of(
     """The points, with a line for each as it comes; the picture is drawn at the end."""
     from unnoise.data.corpus import corpus
     from unnoise.display.frontier import plot_frontier
-    from unnoise.evaluation.frontier import REAL, TEMPERATURES, best, can_mauve, frontier, measured
+    from unnoise.evaluation.frontier import REAL, TEMPERATURES, best, frontier, measured
     from unnoise.evaluation.generative import JUDGE, OwnJudge
+    from unnoise.evaluation.mauve import FEWEST, can_mauve, features
     from unnoise.model.io import load
 
     if model.codec.grid:
@@ -36,39 +37,42 @@ def plot_frontier_of(
             raise ValueError(f"temperatures lie above 0 and at most at 10, found {temperature}")
     by = OwnJudge(load(judge_name or JUDGE))
     points: list[Point] = []
-    real = None
+    real: list[str] = []
     if data is not None:
-        rows = corpus(data).texts(model.codec, "test", model.length).windows(max(samples, 200)).tolist()
-        real = [model.codec.decode(row) for row in rows]
+        rows = model.texts(corpus(data), "test").windows(samples).tolist()
+        real = [model.codec.decode([token for token in row if token >= 0]) for row in rows]
         points.append(measured(real, model, by, REAL, 1.0))
+    compare = can_mauve() and len(real) >= FEWEST
     if not quiet:
         if float32_gumbel:
             print(
                 "drawn with float32 Gumbel noise, which loses rare tokens: only to reproduce that artefact of some papers' code"
             )
-        if data is not None and not can_mauve():
-            print("MAUVE is left out: it needs mauve-text, pip install 'unnoise[mauve]'")
+        if data is not None and not compare:
+            missing = f"at least {FEWEST} texts of each kind" if can_mauve() else "mauve-text, pip install 'unnoise[mauve]'"
+            print(f"MAUVE is left out: it needs {missing}")
         print(_header())
         for point in points:
             print(_line(point), flush=True)
-    compared = real if can_mauve() else None
+    compared = features(by.model, real) if compare else None
     for point in frontier(model, by, samplers, temperatures or TEMPERATURES, steps, samples, seed, compared, float32_gumbel):
         points.append(point)
         if not quiet:
             print(_line(point), flush=True)
-    plot_frontier(points, out, f"{model.method.name}, {steps} steps, judged by {judge_name or JUDGE}")
+    plot_frontier(points, out, f"{samples} texts a point, judged by {judge_name or JUDGE}; numbers are temperatures")
     ahead = best([point for point in points if point.sampler != REAL])
     return [point._asdict() | {"on_frontier": point in ahead} for point in points]
 
 
 def _header() -> str:
     names = ("sampler", "temperature", "perplexity", "entropy", "distinct-1", "-2", "-3", "mauve")
-    return "{:26s} {:>11s} {:>10s} {:>8s} {:>10s} {:>6s} {:>6s} {:>6s}".format(*names)
+    return "{:26s} {:>11s} {:>16s} {:>13s} {:>10s} {:>6s} {:>6s} {:>6s}".format(*names)
 
 
 def _line(point: "Point") -> str:
     compared = "–" if point.mauve is None else f"{point.mauve:.3f}"
     return (
-        f"{point.sampler:26s} {point.temperature:11.2f} {point.perplexity:10.2f} {point.entropy:8.3f} "
+        f"{point.sampler:26s} {point.temperature:11.2f} {point.perplexity:8.2f} ± {point.perplexity_stderr:5.2f} "
+        f"{point.entropy:5.3f} ± {point.entropy_stderr:.3f} "
         f"{point.distinct_1:10.3f} {point.distinct_2:6.3f} {point.distinct_3:6.3f} {compared:>6s}"
     )

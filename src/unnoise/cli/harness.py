@@ -68,8 +68,8 @@ def _described(found: dict[str, Any]) -> str:
                 continue
             plain, _, filtered = name.partition(",")
             error = metrics.get(f"{plain}_stderr,{filtered}")
-            spread = f" ± {error:.4f} over documents" if isinstance(error, float) else ""
-            lines.append(f"{task:20s} {plain:12s} {value:.4f}{spread}")
+            spread = f" ± {_short(error)} over documents" if isinstance(error, float) else ""
+            lines.append(f"{task:20s} {plain:12s} {_short(value)}{spread}")
     answers = found["answers"]
     if answers["asked"]:
         drawn = answers["asked"] - answers["exact"]
@@ -79,3 +79,7 @@ def _described(found: dict[str, Any]) -> str:
     if answers["shortened"]:
         lines.append(f"{answers['shortened']} prompts were longer than the model reads, and lost their beginning")
     return "\n".join(lines)
+
+
+def _short(value: float) -> str:
+    return f"{value:.4f}" if abs(value) < 1e5 else f"{value:.3g}"

@@ -13,16 +13,38 @@ def plot_frontier(points: Sequence[Point], path: Path, title: str) -> None:
     by_sampler: dict[str, list[Point]] = {}
     for point in points:
         by_sampler.setdefault(point.sampler, []).append(point)
-    with pictures(path, height=4.5) as (axes,):
-        for real in by_sampler.pop(REAL, []):
-            axes.plot([real.entropy], [real.perplexity], "x", color="0.4", markersize=9, label=REAL)
-        for i, (name, line) in enumerate(by_sampler.items()):
+    with pictures(path, width=7.5, height=4.8) as (axes,):
+        for i, (name, line) in enumerate((name, line) for name, line in by_sampler.items() if name != REAL):
             ordered = sorted(line, key=lambda point: point.temperature)
-            axes.plot([p.entropy for p in ordered], [p.perplexity for p in ordered], label=name, **style(i))
+            axes.errorbar(
+                [p.entropy for p in ordered],
+                [p.perplexity for p in ordered],
+                xerr=[p.entropy_stderr for p in ordered],
+                yerr=[p.perplexity_stderr for p in ordered],
+                label=name,
+                elinewidth=0.7,
+                ecolor="0.6",
+                **style(i),
+            )
             for p in ordered:
-                axes.annotate(
-                    f"{p.temperature:g}", (p.entropy, p.perplexity), fontsize=7, xytext=(3, 3), textcoords="offset points"
-                )
+                place = (p.entropy, p.perplexity)
+                axes.annotate(f"{p.temperature:g}", place, fontsize=8, xytext=(5, -10), textcoords="offset points")
+        for real in by_sampler.get(REAL, []):
+            axes.axhline(real.perplexity, color="0.85", linewidth=0.8, zorder=0)
+            axes.axvline(real.entropy, color="0.85", linewidth=0.8, zorder=0)
+            errors = {"xerr": real.entropy_stderr, "yerr": real.perplexity_stderr, "elinewidth": 0.7, "ecolor": "0.6"}
+            axes.errorbar(
+                [real.entropy], [real.perplexity], fmt="*", markersize=13, color="white", mec="black", label=REAL, **errors
+            )
         axes.set_yscale("log")
-        axes.set(xlabel="entropy of a text's tokens, nats", ylabel="the judge's perplexity a token", title=title)
-        axes.legend(frameon=False)
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(_few_labels)
+        axes.set(xlabel="entropy of a text's tokens, nats (→ more varied)", ylabel="the judge's perplexity a token (↓ better)")
+        axes.set_title(title, fontsize=10)
+        axes.legend(frameon=False, fontsize=9)
+
+
+def _few_labels(value: float, _: float) -> str:
+    """Names 2 and 5 of each power of ten, between the ticks of the powers."""
+    first = f"{value:e}"[0]
+    return f"{value:g}" if first in "25" else ""

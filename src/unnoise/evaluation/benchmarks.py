@@ -5,12 +5,14 @@
 | lambada | OpenAI's lambada_test.jsonl | test | text |
 | wikitext2, wikitext103 | raw WikiText: lines, records or Parquet | valid | text |
 | ptb | Penn Treebank, a sentence a line | valid | sentence |
-| lm1b, ag_news | a text a line, or records | test | text |
+| lm1b | a text a line, or records | test | text |
+| ag_news | the .csv of class, title and description, a text a line, or records | test | text, or title and description |
 | arxiv, pubmed | scientific_papers, records | valid | article |
 | text8, enwik8 | Mahoney's files, or a folder with train, valid and test | test | |
 | plain | any text (one document), or records | test | text |
 """
 
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +20,10 @@ from pathlib import Path
 from unnoise.data.corpus import Corpus, corpus, read_text
 from unnoise.data.formats import PACKED, Input, Kind
 from unnoise.data.splits import split_name
+from unnoise.data.table import column_texts
 from unnoise.evaluation import detokenize
 from unnoise.evaluation.detokenize import Detokenizer
+from unnoise.files import LARGEST_TEXT, read_bytes
 
 RECORDS: dict[str, Kind] = {".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet", ".arrow": "arrow"}
 
@@ -29,7 +33,8 @@ class Benchmark:
     """A data set with its published split.
 
     split: which part is measured. field: of its records. detokenizer: applied to each document. line_ends: a line of a text
-    file keeps its end, and an empty one is an empty document (as 🤗's WikiText has them). stream: one long text, such as text8;
+    file keeps its end, and an empty one is an empty document (as 🤗's WikiText has them). columns: of a .csv that lacks the
+    field, joined by a blank; where it does not name them, they are its last ones. stream: one long text, such as text8;
     in_pieces: which MDLM's code first cuts into documents of a window's length. length: of the published windows, in tokens.
     """
 
@@ -38,6 +43,7 @@ class Benchmark:
     field: str = "text"
     detokenizer: Detokenizer | None = None
     line_ends: bool = False
+    columns: tuple[str, ...] = ()
     stream: bool = False
     in_pieces: bool = False
     length: int = 1024
@@ -51,7 +57,7 @@ BENCHMARKS = {
         Benchmark("wikitext103", "valid", detokenizer=detokenize.wikitext, line_ends=True),
         Benchmark("ptb", "valid", "sentence", detokenize.ptb),
         Benchmark("lm1b", "test", detokenizer=detokenize.lm1b),
-        Benchmark("ag_news", "test"),
+        Benchmark("ag_news", "test", columns=("title", "description")),
         Benchmark("arxiv", "valid", "article", detokenize.scientific_papers),
         Benchmark("pubmed", "valid", "article", detokenize.scientific_papers),
         Benchmark("text8", "test", stream=True, in_pieces=True, length=256),
@@ -125,8 +131,12 @@ def _records(path: Path) -> Kind | None:
 
 def _read(path: Path, one: Benchmark) -> Iterator[str]:
     kind = _records(path)
+    if ".csv" in path.suffixes:
+        table = read_bytes(path, LARGEST_TEXT, "text").decode("utf-8", "surrogateescape")
+        yield from column_texts(table, path.name, one.field, one.columns)
+        return
     if kind is None:
-        lines = read_text(path).splitlines(keepends=True)
+        lines = io.StringIO(read_text(path), newline="\n")  # a line ends at \n alone, as in the files' own readers
         yield from ((line if line.strip() else "") if one.line_ends else line.rstrip("\r\n") for line in lines)
         return
     text = ""

@@ -2,7 +2,7 @@
 
 Documents are concatenated, a thousand at a time, cut side by side, and the remainder of each thousand is dropped: that is how
 `datasets.map(batched=True)` came to do it in the code of SEDD, MDLM, BD3-LM and Duo. There the borders also depend on the
-number of processors; here it is one.
+number of processors; here it is one. MDLM's runs on LM1B do otherwise: a window for each sentence, padded.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,23 +23,36 @@ class Wrapping:
 
     ends: an end token follows each document. around: each window is begin token, length − 2 tokens, end token. rows: documents
     that are concatenated, the remainder dropped; None: all. whole_batches: the number of windows is cut to a multiple of it.
+    padded: each document is one window, cut at its end or filled up with end tokens, which do not count.
     """
 
     ends: bool = True
     around: bool = False
     rows: int | None = ROWS
     whole_batches: int = 1
+    padded: bool = False
+
+    @property
+    def words(self) -> str:
+        """The same in words."""
+        if self.padded:
+            return "a window for each document: begin token, at most L − 2 tokens, end token and padding"
+        ends = "an end token after each document" if self.ends else "no end token between documents"
+        windows = "begin token, L − 2 tokens and end token" if self.around else "L tokens"
+        rows = "all documents" if self.rows is None else f"{self.rows:,} documents at a time"
+        return f"{ends}, {rows} cut into windows of {windows}"
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """Windows x [N, L] long, and what was done to get them.
+    """Windows x [N, L] long, which of their tokens count [N, L] bool, and what was done to get them.
 
     documents: how many went in. tokens: theirs, with the end tokens between them. dropped: of these, in no window. specials:
     begin and end tokens put around windows. characters: of the text in the windows, by the share of tokens that they hold.
     """
 
     x: Tensor
+    counted: Tensor
     documents: int
     tokens: int
     dropped: int
@@ -59,6 +72,8 @@ def chunk(texts: Sequence[str], codec: Codec, length: int, wrapping: Wrapping) -
         raise ValueError(f"windows of {length} tokens have no room beside their begin and end tokens")
     end = -1 if codec.end is None else codec.end
     begin = end if codec.begin is None else codec.begin
+    if wrapping.padded:
+        return _padded(texts, codec, length, begin, end)
     ends = np.array([end] if wrapping.ends else [], dtype=np.int64)
     rows: list[np.ndarray] = []
     tokens = 0
@@ -77,7 +92,23 @@ def chunk(texts: Sequence[str], codec: Codec, length: int, wrapping: Wrapping) -
         x = torch.nn.functional.pad(x, (0, 1), value=end)
     kept = len(rows) * inside
     characters = sum(map(len, texts)) * kept / tokens
-    return Chunks(x, len(texts), tokens, tokens - kept, x.numel() - kept, characters)
+    counted = torch.ones_like(x, dtype=torch.bool)
+    return Chunks(x, counted, len(texts), tokens, tokens - kept, x.numel() - kept, characters)
+
+
+def _padded(texts: Sequence[str], codec: Codec, length: int, begin: int, end: int) -> Chunks:
+    """A window for each document: begin token, at most length − 2 tokens, end token, and end tokens that do not count."""
+    encoded = [codec.encode(text) for text in texts]
+    kept = torch.tensor([min(len(row), length - 2) for row in encoded])
+    x = torch.full((len(texts), length), end)
+    x[:, 0] = begin
+    for row, tokens in zip(x, encoded, strict=True):
+        some = tokens[: length - 2]
+        row[1 : 1 + len(some)] = torch.from_numpy(some)
+    counted = torch.arange(length) < kept[:, None] + 2
+    tokens, inside = sum(map(len, encoded)), int(kept.sum())
+    characters = sum(map(len, texts)) * inside / max(tokens, 1)
+    return Chunks(x, counted, len(texts), tokens, tokens - inside, int(counted.sum()) - inside, characters)
 
 
 def pieces(texts: Iterable[str], length: int) -> list[str]:

@@ -184,12 +184,19 @@ def clamped_nats(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor, v: Te
 
 def noised_nats(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor, t: Tensor, generator: RowGenerator) -> Tensor:
     """Σ over free positions of the bound's term at times t [B], what is given kept clean: [B]."""
+    return sum_rows(*noised_terms(bound, denoiser, x, free, t, generator))
+
+
+def noised_terms(
+    bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor, t: Tensor, generator: RowGenerator
+) -> tuple[Tensor, Tensor]:
+    """The terms of that sum [n], and the positions that they belong to [B, L] bool."""
     process = bound.process
     x_t = torch.where(free, process.noised(x, None, t[:, None].expand(x.shape), generator), x)
     where = bound.positions(x_t) & free
     prediction = predict(denoiser, process, x_t, t, where)
     nats = bound.term(prediction, x[where], x_t[where], t[:, None].expand(x.shape)[where].double())
-    return sum_rows(nats, where)
+    return nats, where
 
 
 def noise_end(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor) -> Tensor:

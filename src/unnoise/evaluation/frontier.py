@@ -4,14 +4,16 @@ A judge's perplexity alone can be lowered by writing less varied texts, at a low
 line of points (perplexity, entropy), and is better where its line lies lower at the same entropy (arXiv:2604.02718).
 """
 
-import importlib
-import importlib.util
 import math
+import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from unnoise.evaluation.generative import OwnJudge
+from unnoise.evaluation.mauve import features, mauve
 from unnoise.model.model import Model
 from unnoise.sampler import Sampler
 from unnoise.sampler.float32_gumbel import Float32Gumbel
@@ -26,7 +28,8 @@ class Point(NamedTuple):
 
     perplexity: exp(nats / tokens) of all texts together, in the judge's own tokens. bits_per_char: the same in bits of a
     character. entropy: −Σ p log p in nats over the model's tokens of a text, the mean over texts. distinct_n: the share of
-    sequences of n words that are distinct. mauve: against real texts, where that was asked for and can be had.
+    sequences of n words that are distinct. mauve: against real texts, where that was asked for and can be had. The standard
+    errors are those over texts.
     """
 
     sampler: str
@@ -38,15 +41,26 @@ class Point(NamedTuple):
     distinct_2: float
     distinct_3: float
     mauve: float | None = None
+    perplexity_stderr: float = 0.0
+    entropy_stderr: float = 0.0
 
 
-def token_entropy(rows: Sequence[Sequence[int]]) -> float:
-    """−Σ p log p in nats over the tokens of each text, the mean over texts."""
-    found = []
-    for row in rows:
-        total = max(len(row), 1)
-        found.append(-sum(n / total * math.log(n / total) for n in Counter(row).values()))
-    return sum(found) / max(len(found), 1)
+def token_entropy(row: Sequence[int]) -> float:
+    """−Σ p log p in nats over the tokens of a text."""
+    return -sum(n / len(row) * math.log(n / len(row)) for n in Counter(row).values())
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """The mean, and its standard error."""
+    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    return statistics.fmean(values), error
+
+
+def ratio_error(above: Sequence[float], below: Sequence[float]) -> float:
+    """The standard error of Σ above / Σ below, by its first derivative."""
+    ratio = sum(above) / sum(below)
+    left = [a - ratio * b for a, b in zip(above, below, strict=True)]
+    return statistics.stdev(left) * math.sqrt(len(left)) / sum(below) if len(left) > 1 else 0.0
 
 
 def distinct_n(texts: Sequence[str], n: int) -> float:
@@ -57,21 +71,27 @@ def distinct_n(texts: Sequence[str], n: int) -> float:
 
 
 def measured(
-    texts: Sequence[str], model: Model, by: OwnJudge, sampler: str, temperature: float, real: Sequence[str] | None = None
+    texts: Sequence[str], model: Model, by: OwnJudge, sampler: str, temperature: float, real: np.ndarray | None = None
 ) -> Point:
-    """The point of these texts; real: what MAUVE compares them with."""
-    nats, tokens, characters = by.judged(texts)
-    rows = [model.codec.encode(text).tolist() for text in texts]
+    """The point of these texts, empty ones left out; real: features of texts that MAUVE compares them with."""
+    texts = [text for text in texts if text.strip()]
+    if not texts:
+        raise ValueError(f"all texts by {sampler} at temperature {temperature:g} are empty: there is nothing to judge")
+    nats, tokens, characters = zip(*(by.judged([text]) for text in texts), strict=True)
+    entropy, entropy_error = mean_and_error([token_entropy(model.codec.encode(text).tolist()) for text in texts])
+    perplexity = math.exp(sum(nats) / sum(tokens))
     return Point(
         sampler,
         temperature,
-        math.exp(nats / tokens),
-        nats / math.log(2) / characters,
-        token_entropy(rows),
+        perplexity,
+        sum(nats) / math.log(2) / sum(characters),
+        entropy,
         distinct_n(texts, 1),
         distinct_n(texts, 2),
         distinct_n(texts, 3),
-        None if real is None else mauve(texts, real),
+        None if real is None else mauve(features(by.model, texts), real),
+        perplexity * ratio_error(nats, tokens),
+        entropy_error,
     )
 
 
@@ -83,7 +103,7 @@ def frontier(
     steps: int = 128,
     samples: int = 16,
     seed: int = 0,
-    real: Sequence[str] | None = None,
+    real: np.ndarray | None = None,
     float32_gumbel: bool = False,
 ) -> Iterator[Point]:
     """A point for each sampler and temperature. float32_gumbel: ancestral draws by float32 Gumbel noise, as in some papers'
@@ -114,19 +134,3 @@ def best(points: Sequence[Point]) -> list[Point]:
             for other in points
         )
     ]
-
-
-def can_mauve() -> bool:
-    """Whether MAUVE can be computed: the package mauve-text is there."""
-    return importlib.util.find_spec("mauve") is not None
-
-
-def mauve(texts: Sequence[str], real: Sequence[str]) -> float:
-    """MAUVE of written texts against as many real ones (arXiv:2102.01454), by the defaults of the package: GPT-2 large."""
-    count = min(len(texts), len(real))
-    package: Any = importlib.import_module("mauve")
-    try:
-        found = package.compute_mauve(p_text=list(real[:count]), q_text=list(texts[:count]), verbose=False)
-    except OSError as error:
-        raise ValueError(f"MAUVE needs GPT-2 large, which cannot be loaded here: {error}") from error
-    return float(found.mauve)

@@ -3,14 +3,15 @@
 The answers do not need that package; `lm_eval_model.py` hands them to it.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 
-from unnoise.evaluation.conditional import SETS, conditional, greedy
-from unnoise.model.likelihood import Score
+from unnoise.evaluation.conditional import SETS, conditional, counts_masks, greedy
+from unnoise.families.block import BlockElbo
 from unnoise.model.model import Model
 from unnoise.model.options import SamplingKeywords
 from unnoise.network.batches import rows_at_once
@@ -35,6 +36,15 @@ class Answer(NamedTuple):
     exact: bool
     greedy: bool
     shortened: bool
+
+
+class WholeText(NamedTuple):
+    """log p(text), or a lower bound on it, its standard error by drawing, and into how many windows the text was cut."""
+
+    log_p: float
+    stderr: float
+    exact: bool
+    windows: int
 
 
 class Continuation(NamedTuple):
@@ -111,9 +121,26 @@ class HarnessModel:
                 )
         return [found[number] for number in range(len(pairs))]
 
-    def rolling(self, texts: Sequence[str]) -> list[Score]:
+    def rolling(self, texts: Sequence[str]) -> list[WholeText]:
         """The bound of whole texts, each in windows of the model's length."""
-        return [self.model.score(text, max(self.draws // 4, 2), self.seed) for text in texts]
+        return [self._rolled(text) for text in texts]
+
+    def _rolled(self, text: str) -> WholeText:
+        model, draws = self.model, max(self.draws // 4, SETS)
+        if not (counts_masks(model) or isinstance(model.bound, BlockElbo)):
+            score = model.score(text, draws, self.seed, error=0.0)
+            return WholeText(-score.nats, score.stderr * score.characters * math.log(2), score.exact, score.windows)
+        pieces = torch.from_numpy(model.codec.encode(text)).split(model.length)
+        whole = [piece for piece in pieces if len(piece) == model.length]
+        found = []
+        for group in (whole, [piece for piece in pieces if 0 < len(piece) < model.length]):
+            if group:
+                x = torch.stack(group)
+                found.append(conditional(model, x, torch.zeros_like(x, dtype=torch.bool), draws, self.seed))
+        if not found:
+            raise ValueError("there is no text to score")
+        nats, error = sum(float(one.nats.sum()) for one in found), math.hypot(*(one.error for one in found))
+        return WholeText(-nats, error, all(bool(one.exact.all()) for one in found), len(pieces))
 
     # ---- texts that go on --------------------------------------------------------------------------------------------
 

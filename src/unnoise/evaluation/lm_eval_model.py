@@ -50,7 +50,7 @@ class UnnoiseLM:
 
     def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
         """Minus the bound of each text."""
-        return [-one.nats for one in self.asked.rolling([one.args[0] for one in requests])]
+        return [one.log_p for one in self.asked.rolling([one.args[0] for one in requests])]
 
     def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
         """What follows each prompt, up to one of the strings `until`."""

@@ -29,78 +29,52 @@ PASSES = 2  # of the published figure: the first is the figure, all of them give
 class Protocol:
     """How one code base evaluates.
 
-    wrapping: how documents become windows; stream: how one long text (text8, enwik8) does. loss: what is averaged, or None for
-    the bound itself. first_given: the first token of a window is never noised and not counted. bits: the figure is bits per
-    token, not a perplexity. words: the protocol in a sentence.
+    wrapping: how documents become windows. loss: what is averaged, or None for the bound itself. stream: how one long text
+    (text8, enwik8) becomes windows, where that differs. first_given: the first token of a window is never noised and not
+    counted. bits: the figure is bits per token, not a perplexity. remark: what else sets it apart, in words.
     """
 
     name: str
     paper: str
     wrapping: Wrapping
-    stream: Wrapping
     loss: PublishedLoss | None
-    words: str
+    stream: Wrapping | None = None
     first_given: bool = False
     bits: bool = False
+    remark: str = ""
+
+    def wrapping_of(self, stream: bool) -> Wrapping:
+        """How one long text, or documents, become windows."""
+        return self.stream if stream and self.stream is not None else self.wrapping
+
+    @property
+    def words(self) -> str:
+        """The protocol in a sentence."""
+        noised = "all noised, padding not counted" if self.wrapping.padded else "all of them noised and counted"
+        counted = ", the begin token given and not counted" if self.first_given else f", {noised}"
+        loss = "every term of the bound" if self.loss is None else self.loss.words
+        return "; ".join(part for part in (self.wrapping.words + counted, loss, self.remark) if part)
 
 
 _PLAIN = Wrapping(ends=False, rows=None)
+_AROUND = Wrapping(ends=False, around=True)
 PROTOCOLS = {
     one.name: one
     for one in (
-        Protocol(
-            "bound",
-            "this package",
-            Wrapping(ends=True, rows=None),
-            _PLAIN,
-            None,
-            "one stream of all documents with an end token after each, cut side by side; every term of the bound",
-        ),
-        Protocol(
-            "mdlm",
-            "MDLM, arXiv:2406.07524",
-            Wrapping(ends=True, around=True),
-            Wrapping(ends=True, around=True),
-            PublishedLoss(),
-            "an end token after each document, windows of begin token, L − 2 tokens and end token, all of them noised and "
-            "counted; one t from [0.001, 1] for each window",
-        ),
-        Protocol(
-            "sedd",
-            "SEDD, arXiv:2310.16834",
-            Wrapping(ends=True),
-            _PLAIN,
-            PublishedLoss(),
-            "an end token after each document, windows of L tokens; the training loss, one t from [0.001, 1] for each window",
-        ),
-        Protocol(
-            "bd3lm",
-            "BD3-LM, arXiv:2503.09573",
-            Wrapping(ends=False, around=True),
-            Wrapping(ends=False, around=True),
-            PublishedLoss(schedule=Linear),
-            "no end token between documents, windows of begin token, L − 2 tokens and end token, the begin token given and not "
-            "counted; one t from [0.001, 1] for each block",
-            first_given=True,
-        ),
-        Protocol(
-            "duo",
-            "Duo, arXiv:2506.10892",
-            Wrapping(ends=False, around=True),
-            Wrapping(ends=False, around=True),
-            PublishedLoss(),
-            "no end token between documents, windows of begin token, L − 2 tokens and end token, all of them noised and "
-            "counted; one t from [0.001, 1] for each window",
-        ),
+        Protocol("bound", "this package", Wrapping(ends=True, rows=None), None, stream=_PLAIN),
+        Protocol("mdlm", "MDLM, arXiv:2406.07524", Wrapping(ends=True, around=True), PublishedLoss()),
+        Protocol("mdlm-lm1b", "MDLM's runs on LM1B, arXiv:2406.07524", Wrapping(padded=True, around=True), PublishedLoss()),
+        Protocol("sedd", "SEDD, arXiv:2310.16834", Wrapping(ends=True), PublishedLoss(), _PLAIN, remark="its training loss"),
+        Protocol("bd3lm", "BD3-LM, arXiv:2503.09573", _AROUND, PublishedLoss(schedule=Linear), first_given=True),
+        Protocol("duo", "Duo, arXiv:2506.10892", _AROUND, PublishedLoss()),
         Protocol(
             "md4",
             "MD4, arXiv:2406.04329",
             Wrapping(ends=True),
-            Wrapping(ends=False, rows=None, whole_batches=512),
             PublishedLoss(start=0.0, reconstruction=True),
-            "windows of L tokens side by side, of a stream in whole batches of 512; t from [0, 1], and the network-free "
-            "reconstruction at t = 0",
+            Wrapping(ends=False, rows=None, whole_batches=512),
             bits=True,
+            remark="a stream is cut without end tokens, in whole batches of 512",
         ),
     )
 }
@@ -215,14 +189,13 @@ def evaluate(
     texts = documents(one, data, split)
     chunks = windows_of(model, of, one, texts)
     which = thinned(len(chunks.x), windows)
-    x = chunks.x[which]
-    characters = chunks.characters * len(x) / len(chunks.x)
-    return _measure(model, of, one, split or one.split, chunks, x, characters, draws, passes, seed)
+    characters = chunks.characters * len(which) / len(chunks.x)
+    return _measure(model, of, one, split or one.split, chunks, which, characters, draws, passes, seed)
 
 
 def windows_of(model: Model, of: Protocol, one: Benchmark, texts: list[str]) -> Chunks:
     """The windows of a data set by a protocol, of the model's length."""
-    wrapping = of.stream if one.stream and len(texts) == 1 else of.wrapping
+    wrapping = of.wrapping_of(stream=one.stream and len(texts) == 1)
     if one.in_pieces and wrapping.around and wrapping.ends:
         texts = pieces(texts, model.length)
     if not wrapping.around and of.name == "bound" and model.codec.end is None:
@@ -236,27 +209,35 @@ def _measure(
     one: Benchmark,
     split: str,
     chunks: Chunks,
-    x: Tensor,
+    which: Tensor,
     characters: float,
     draws: int,
     passes: int,
     seed: int,
 ) -> Evaluation:
-    given = of.first_given or (isinstance(model.bound, Autoregressive) and of.wrapping.around)
-    known = torch.zeros_like(x, dtype=torch.bool)
-    known[:, 0] = given
-    tokens = int((~known).sum())
+    x, counted = chunks.x[which], chunks.counted[which]
+    known = torch.zeros_like(counted)
+    known[:, 0] = of.first_given or (isinstance(model.bound, Autoregressive) and of.wrapping.around)
+    tokens = int((counted & ~known).sum())
     bound, exact, drawn = _bound(model, x, known, draws, seed)
     published, repeated, parts = None, None, []
     if of.loss is not None:
-        sums = [float(published_nats(model, of.loss, x, ~known, seed + 1 + i).sum()) for i in range(max(passes, PASSES))]
-        mean = sum(sums) / len(sums)
-        error = math.sqrt(sum((one - mean) ** 2 for one in sums) / (len(sums) - 1) / len(sums))
-        published, repeated = sums[0], Figure(mean, error, tokens)
-        parts = gaps(model, of.loss, mean, x, ~known, max(2, draws // 4), seed)
+        rows = [published_nats(model, of.loss, x, ~known, seed + 1 + i, counted) for i in range(max(passes, PASSES))]
+        sums = [float(one.counted.sum()) for one in rows]
+        published, repeated = sums[0], Figure(*_mean(sums), tokens)
+        parts = gaps(model, of.loss, _mean([float(one.all.sum()) for one in rows])[0], x, ~known, max(2, draws // 4), seed)
+        if not bool(counted.all()):
+            padding = _mean([float((one.all - one.counted).sum()) for one in rows])
+            parts.append(Gap("padding", *padding, "what it costs to tell where each text ends is left out"))
     return Evaluation(
         of, one, split, chunks, len(x), characters, published, repeated, Figure(*bound, tokens), exact, drawn, parts
     )
+
+
+def _mean(values: list[float]) -> tuple[float, float]:
+    """The mean, and its standard error."""
+    mean = sum(values) / len(values)
+    return mean, math.sqrt(sum((one - mean) ** 2 for one in values) / (len(values) - 1) / len(values))
 
 
 def _bound(model: Model, x: Tensor, known: Tensor, draws: int, seed: int) -> tuple[tuple[float, float], bool, int]:

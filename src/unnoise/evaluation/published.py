@@ -12,19 +12,21 @@ by itself, which tells the difference far more exactly than two noisy figures wo
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from unnoise import distributed
 from unnoise.denoiser import Denoiser, predict
-from unnoise.evaluation.conditional import counts_masks, data_end, next_token_nats, noise_end, noised_nats
+from unnoise.evaluation.conditional import counts_masks, data_end, next_token_log_probs, noise_end, noised_nats, noised_terms
 from unnoise.families.autoregressive import Autoregressive
 from unnoise.families.block import BlockElbo
 from unnoise.model.model import Model
 from unnoise.network.batches import rows_at_once
 from unnoise.objective import Elbo
 from unnoise.process import Masked
+from unnoise.process.base import gather
 from unnoise.rng import RowGenerator, seed_of, uniform
 from unnoise.schedule import LogLinear, Schedule
 
@@ -42,6 +44,12 @@ class PublishedLoss:
     start: float = 1e-3
     schedule: Callable[[], Schedule] = LogLinear
     reconstruction: bool = False
+
+    @property
+    def words(self) -> str:
+        """The same in words."""
+        ends = "; the network-free reconstruction at t = 0" if self.reconstruction else ""
+        return f"one t from [{self.start:g}, 1] for each window, or each block of a block model{ends}"
 
     def objective(self, model: Model) -> Elbo:
         """The bound whose integrand is averaged, or ValueError where the model has none in continuous time."""
@@ -65,11 +73,21 @@ class Gap:
     words: str
 
 
+class PublishedNats(NamedTuple):
+    """Nats of each window [N] float64: of all tokens that were noised, and of those of them that are counted."""
+
+    all: Tensor
+    counted: Tensor
+
+
 @torch.no_grad()
-def published_nats(model: Model, loss: PublishedLoss, x: Tensor, free: Tensor, seed: int = 1) -> Tensor:
-    """One pass: one t for each window, spread over batches of 16: x, free [N, L] → [N] float64 nats."""
+def published_nats(
+    model: Model, loss: PublishedLoss, x: Tensor, free: Tensor, seed: int = 1, counted: Tensor | None = None
+) -> PublishedNats:
+    """One pass: one t for each window, spread over batches of 16. free: what is noised; counted: all of it if None; [N, L]."""
     model.network.eval()
     x, free = x.to(model.device), free.to(model.device)
+    counted = free if counted is None else counted.to(model.device) & free
     draw = _one_draw(model, loss)
     at_once = rows_at_once(x.shape[1], BATCH, x.device)
     groups = torch.arange(len(x), device=x.device).split(BATCH)
@@ -79,39 +97,46 @@ def published_nats(model: Model, loss: PublishedLoss, x: Tensor, free: Tensor, s
         i, part = parts[number]
         generator = RowGenerator(seed_of(seed, i), part)
         v = (generator.uniform((len(part),)) + (part - groups[i][0])) / len(groups[i])
-        return draw(x[part], free[part], v % 1, generator).double().cpu()
+        nats = draw(x[part], free[part], v % 1, generator).double()
+        return torch.stack([nats.sum(1), (nats * counted[part]).sum(1)]).cpu()
 
-    return torch.cat(distributed.each(len(parts), some))
+    return PublishedNats(*torch.cat(distributed.each(len(parts), some), 1))
 
 
 def _one_draw(model: Model, loss: PublishedLoss) -> Callable[[Tensor, Tensor, Tensor, RowGenerator], Tensor]:
+    """x, free [B, L], v [B] uniform on [0, 1), generator → nats of each position [B, L]."""
     bound, denoiser = model.bound, model.denoiser
     if isinstance(bound, Autoregressive):
-        return lambda x, free, v, generator: next_token_nats(model, x, free)
+        return lambda x, free, v, generator: -gather(next_token_log_probs(model, x), x) * free
     if isinstance(bound, BlockElbo):
         return lambda x, free, v, generator: _block_draw(bound, denoiser, loss.start, x, free, generator)
     objective = loss.objective(model)
 
     def one(x: Tensor, free: Tensor, v: Tensor, generator: RowGenerator) -> Tensor:
         t = loss.start + (1 - loss.start) * v
-        nats = noised_nats(objective, denoiser, x, free, t.clamp_min(1e-9), generator)
+        nats = _placed(*noised_terms(objective, denoiser, x, free, t.clamp_min(1e-9), generator))
         return nats + _free_reconstruction(objective, x, free) if loss.reconstruction else nats
 
     return one
 
 
 def _free_reconstruction(objective: Elbo, x: Tensor, free: Tensor) -> Tensor:
-    """Σ_free (1 − α(0))·log K: [B]."""
+    """(1 − α(0))·log K of each free position: [B, L]."""
     zero = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
     noise = objective.process.schedule.noise(zero)
-    return (noise * free).sum(-1) * math.log(objective.process.vocab)
+    return noise * free * math.log(objective.process.vocab)
+
+
+def _placed(values: Tensor, where: Tensor) -> Tensor:
+    """Values [n] at their positions `where` [B, L], elsewhere 0: [B, L]."""
+    return values.new_zeros(where.shape).masked_scatter(where, values)
 
 
 def _block_draw(bound: BlockElbo, denoiser: Denoiser, start: float, x: Tensor, free: Tensor, generator: RowGenerator) -> Tensor:
-    """A t for each block, each position masked with chance t, weight 1/t; blocks of one token are masked always: [B]."""
+    """A t for each block, each position masked with chance t, weight 1/t; blocks of one token are masked always: [B, L]."""
     t = _block_times(bound, start, 1.0, x, generator)
     hidden = (uniform(x.shape, x.device, generator) < t) & free
-    return bound.at(denoiser, x, hidden, t, 1 / t)
+    return _placed(bound.terms(denoiser, x, hidden, t, 1 / t), hidden)
 
 
 def _block_times(bound: BlockElbo, low: float, high: float, x: Tensor, generator: RowGenerator) -> Tensor:
@@ -155,7 +180,7 @@ def gaps(
     if late:
         found.append(Gap("at pure noise", late, 0.0, "what is left of the text at t = 1 is not paid for"))
     if loss.reconstruction and objective.leaves_noise:
-        paid = _sum(lambda rows: _free_reconstruction(objective, x[rows], free[rows]), x)
+        paid = _sum(lambda rows: _free_reconstruction(objective, x[rows], free[rows]).sum(1), x)
         exact = _measured(
             "reconstruction",
             "what is masked at t = 0 is guessed at random, at a cost of log K, where the network would guess better",

@@ -82,6 +82,10 @@ class BlockElbo(Objective):
 
     def at(self, denoiser: Denoiser, x: Tensor, hidden: Tensor, share: Tensor, weight: Tensor) -> Tensor:
         """Σ_hidden weight·(−log μ) for one choice of hidden positions: x, hidden, share, weight [B, L] → [B]."""
+        return sum_rows(self.terms(denoiser, x, hidden, share, weight), hidden)
+
+    def terms(self, denoiser: Denoiser, x: Tensor, hidden: Tensor, share: Tensor, weight: Tensor) -> Tensor:
+        """The terms of that sum, weight·(−log μ) of each of n hidden positions: [n]."""
         network = block_denoiser(denoiser, "block diffusion")
         x_t = x.masked_fill(hidden, self.process.mask)
         t = share.to(torch.get_default_dtype())
@@ -89,7 +93,7 @@ class BlockElbo(Objective):
             self.process, tuple(x.shape), hidden, int(hidden.sum())
         )
         nats = -gather(prediction.log_probs, x[hidden])
-        return sum_rows(weight[hidden].to(nats.dtype) * nats, hidden)
+        return weight[hidden].to(nats.dtype) * nats
 
 
 def block_ranks(blocks: Tensor, there: Tensor, generator: Generator) -> Tensor:
