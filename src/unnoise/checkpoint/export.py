@@ -78,6 +78,8 @@ TARGETS: dict[str, Target] = {
 
 def export(model: "ModelParts", layout: str, folder: Path) -> Path:
     """Write config.json, the weights and the tokenizer into a folder: the file of the weights, or ValueError."""
+    if layout not in TARGETS:
+        raise ValueError(f"models are written in the layouts {', '.join(TARGETS)}, found {layout!r}")
     target = TARGETS[layout]
     network = model.network
     if not isinstance(network, Ddit):

@@ -6,7 +6,7 @@ torch is imported inside the functions, so that `unnoise --help` answers at once
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
@@ -24,6 +24,7 @@ ModelName = Annotated[
         f"default: {DEFAULT_MODEL}."
     ),
 ]
+Layout = Literal["mdlm", "sedd", "bd3lm", "udlm", "duo", "gidd", "flexmdm"]  # published ones that are written
 Device = Annotated[str, arg(help="auto, cpu, cuda, …")]
 
 
