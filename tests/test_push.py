@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file
 
 import unnoise
+from ddit_checkpoints import KINDS, built
 from hub_server import TOKEN, Hub, served
-from test_export import KINDS, built
 from unnoise.checkpoint.card import CARD
 from unnoise.checkpoint.ours import WEIGHTS
 from unnoise.spelling import Words
