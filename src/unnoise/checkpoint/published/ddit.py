@@ -23,6 +23,7 @@ from torch import Tensor
 
 from unnoise.checkpoint.published.beside import codec_beside
 from unnoise.checkpoint.published.fields import whole
+from unnoise.checkpoint.published.numbers import check_numbers
 from unnoise.checkpoint.published.reader import Choices, Published, Reader, of_type
 from unnoise.checkpoint.published.tensor_files import folder_tensors
 from unnoise.method_table import method as method_named
@@ -31,6 +32,7 @@ from unnoise.network.ddit import WAVES, frequencies
 PREFIXES = ("module.", "_orig_mod.", "model.", "backbone.")
 EMBEDDING, HEAD = "vocab_embed.embedding", "output_layer.linear.weight"
 QKV, CONDITION, HIDDEN = "blocks.0.attn_qkv.weight", "sigma_map.mlp.2.weight", "blocks.0.mlp.0.weight"
+LABELS = "cond_map.embedding_table.weight"
 INV_FREQ, COS, SIN = "rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached"
 BUFFERS = (INV_FREQ, COS, SIN, "sampling_eps_min", "sampling_eps_max")
 BLOCK = {
@@ -95,7 +97,7 @@ def names(config: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[int, ...]
     yield "time_embed.2.weight", CONDITION, (condition, condition)
     yield "time_embed.2.bias", "sigma_map.mlp.2.bias", (condition,)
     if config["labels"]:
-        yield "label.weight", "cond_map.embedding_table.weight", (config["labels"] + 1, condition)
+        yield "label.weight", LABELS, (config["labels"] + 1, condition)
     shapes = {
         **{"attention_norm.weight": (width,), "qkv.weight": (3 * width, width), "out.weight": (width, width)},
         **{"norm.weight": (width,), "up.weight": (hidden, width), "up.bias": (hidden,)},
@@ -124,6 +126,8 @@ def read_ddit(layout: Layout, found: Mapping[str, Tensor], folder: Path, choices
     """The model of a layout from its tensors and the tokenizer beside them, or ValueError."""
     tensors = bare_names(found)
     sizes = tensor_sizes(tensors, layout)
+    if layout.labels and len(tensors.get(LABELS, ())) != layout.labels + 1:
+        raise ValueError(f"the tensor {LABELS} has not the rows of {layout.labels} classes and one more")
     rows, special = sizes["vocab"], special_rows(layout, sizes["vocab"], choices.mask_token)
     vocab = rows - special
     named = choices.method or layout.method
@@ -197,12 +201,8 @@ def taken(tensors: dict[str, Tensor], name: str, shape: tuple[int, ...]) -> Tens
     tensor = tensors.pop(name)
     if tuple(tensor.shape) != shape:
         raise ValueError(f"the tensor {name} has shape {list(tensor.shape)}, not {list(shape)}")
-    if not tensor.is_floating_point():
-        raise ValueError(f"the tensor {name} holds {str(tensor.dtype).removeprefix('torch.')}, not floating-point numbers")
-    whole = tensor.float()  # the same memory-mapped tensor, if it is float32 already
-    if not all(bool(torch.isfinite(end)) for end in torch.aminmax(whole)):
-        raise ValueError(f"the tensor {name} holds numbers that are not finite")
-    return whole.contiguous()
+    check_numbers(name, tensor)
+    return tensor.float().contiguous()  # the same memory-mapped tensor, if it is float32 already
 
 
 def check_rotary(tensors: dict[str, Tensor], layout: Layout) -> None:

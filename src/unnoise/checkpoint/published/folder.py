@@ -22,8 +22,10 @@ COMPUTED = "rotary_emb.inv_freq"  # which older files hold
 
 def tensor_files(folder: Path) -> list[Path]:
     """The file, or those that the index names, or ValueError."""
-    if (folder / WEIGHTS).exists():
+    if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
+    if (folder / WEIGHTS).exists():  # a pipe may never end
+        raise ValueError(f"{WEIGHTS} is not an ordinary file")
     if not (folder / INDEX).exists():
         pickled = " (a pickle, which pytorch_model.bin is, is not opened)" if list(folder.glob("*.bin")) else ""
         raise ValueError(f"{WEIGHTS} is missing{pickled}")

@@ -33,4 +33,6 @@ def state_dict(found: object, what: str) -> dict[str, Tensor]:
     for name, tensor in found.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor) or tensor.layout != torch.strided:
             raise ValueError(f"{what} holds {str(name)[:60]!r}, which is no tensor")
+        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+            raise ValueError(f"{what} holds {name[:60]!r}, which stands for more numbers than are stored")
     return dict(found)
