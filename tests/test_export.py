@@ -1,5 +1,6 @@
 """Models of ours with the network ddit in published layouts: written and read back to the bit, and what is damaged refused."""
 
+import copy
 import json
 import pickle
 import sys
@@ -233,7 +234,74 @@ def test_what_was_added_to_a_tokenizer_for_the_mask_is_no_token_of_texts(written
         for name, tensor in tensors.items()
     }
     save_file(more, folder / WEIGHTS)
-    assert "[MASK] as token 28, and not behind" in refused(folder)
+    inside = unnoise.load(folder)
+    assert inside.notes["mask_token"] == 28 and inside.codec.vocab == 40
+    with pytest.raises(ValueError, match=r"has \[MASK\] as a token, which the layout mdlm would take for its mask"):
+        export(inside, "mdlm", tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+INSIDE = 7  # the token that is the mask
+
+
+def mask_moved(tensors: dict[str, Tensor], order: list[int]) -> dict[str, Tensor]:
+    """The same network with its rows in another order."""
+    return {
+        name: tensor[order].contiguous() if tensor.dim() and len(tensor) == len(order) else tensor
+        for name, tensor in tensors.items()
+    }
+
+
+@pytest.mark.parametrize("kind", ["mdlm", "mdlm with time", "bd3lm", "lightning"])
+def test_a_mask_among_the_tokens_gives_the_outputs_of_one_behind_them(
+    kind: str, written: dict[str, Path], tmp_path: Path
+) -> None:
+    layout = "mdlm" if kind == "lightning" else kind
+    behind = unnoise.load(copied(written[layout], tmp_path / "behind"))
+    folder = copied(written[layout], tmp_path / "inside")
+    order = [*range(INSIDE), 27, *range(INSIDE, 27)]  # their row i is ours
+    tensors = mask_moved(load_file(folder / WEIGHTS), order)
+    save_file(tensors, folder / WEIGHTS)
+    if kind == "lightning":
+        config = hydra(json.loads((folder / "config.json").read_text()))
+        torch.save(lightning(tensors, config), folder / CHECKPOINT)
+        (folder / "config.json").unlink()
+        (folder / WEIGHTS).unlink()
+    inside = unnoise.load(folder, mask_token=INSIDE)
+    assert inside.codec.vocab == 28 and inside.notes["mask_token"] == INSIDE and inside.process.vocab == 28
+    x = torch.randint(28, (3, LENGTH), generator=torch.Generator().manual_seed(1))  # 27 is the mask behind the tokens
+    place = torch.tensor([order.index(i) for i in range(27)] + [28])
+    t = torch.tensor([0.2, 0.5, 0.9], dtype=torch.float64)
+    permuted = mask_moved(dict(behind.network.state_dict()), order)  # by hand: all 28 rows, and the mask once more
+    permuted["embed.weight"] = torch.cat([permuted["embed.weight"], permuted["embed.weight"][INSIDE : INSIDE + 1]])
+    by_hand = Ddit(**(dict(behind.network.config) | {"inputs": 29, "outputs": 28, "head_rows": 28})).eval()
+    by_hand.load_state_dict(permuted)
+    with torch.no_grad():
+        expected, found, exact = (
+            copy.deepcopy(network).double()(tokens, t)
+            for network, tokens in ((behind.network, x), (inside.network, place[x]), (by_hand, place[x]))
+        )
+        real = place[:27]
+        assert torch.equal(found[..., real], exact[..., real]) and bool((found[..., INSIDE] < -1e5).all())
+        assert torch.allclose(found[..., real], expected, atol=1e-9)
+        assert torch.allclose(found.log_softmax(-1)[..., real], expected.log_softmax(-1), atol=1e-9)
+    numbers = "0 3 26 11"
+    moved = " ".join(str(int(place[int(word)])) for word in numbers.split())
+    assert inside.score(moved, samples=8).nats == pytest.approx(behind.score(numbers, samples=8).nats, rel=1e-5)
+    texts = inside.generate(8, length=LENGTH, steps=4, seed=0)
+    assert all(str(INSIDE) not in text.split() and "28" not in text.split() for text in texts)
+    inside.save(tmp_path / "ours")
+    again = unnoise.load(tmp_path / "ours")
+    assert again.generate(2, length=LENGTH, steps=4, seed=0) == inside.generate(2, length=LENGTH, steps=4, seed=0)
+
+
+def test_which_mask_is_among_the_tokens(written: dict[str, Path], tmp_path: Path) -> None:
+    folder = copied(written["mdlm"], tmp_path / "a")
+    assert "mask_token" not in unnoise.load(folder, mask_token=27).notes  # the last row
+    with pytest.raises(ValueError, match=r"must be one of its rows 0…27, found 28"):
+        unnoise.load(folder, mask_token=28)
+    with pytest.raises(ValueError, match="no mask token can be chosen for duo"):
+        unnoise.load(written["duo"], mask_token=3)
 
 
 def test_rows_of_gidd_may_be_rounded_up(written: dict[str, Path], tmp_path: Path) -> None:

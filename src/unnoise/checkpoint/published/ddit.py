@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unnoise.checkpoint.published.beside import codec_beside
+from unnoise.checkpoint.published.beside import MASK, codec_beside, tokenizer_beside
 from unnoise.checkpoint.published.fields import whole
 from unnoise.checkpoint.published.numbers import check_numbers
 from unnoise.checkpoint.published.reader import Choices, Published, Reader, of_type
@@ -29,6 +29,7 @@ from unnoise.checkpoint.published.tensor_files import folder_tensors
 from unnoise.method_table import method as method_named
 from unnoise.network.ddit import WAVES, frequencies
 
+NEVER = -1e6  # a logit, as in MDLM's code
 PREFIXES = ("module.", "_orig_mod.", "model.", "backbone.")
 EMBEDDING, HEAD = "vocab_embed.embedding", "output_layer.linear.weight"
 QKV, CONDITION, HIDDEN = "blocks.0.attn_qkv.weight", "sigma_map.mlp.2.weight", "blocks.0.mlp.0.weight"
@@ -57,7 +58,8 @@ class Layout:
     of sizes that the tensors tell too, by our names (vocab, width, depth, cond_width). special: how many rows of the embedding
     are behind the tokens of texts: a mask, padding. tokens: how many tokens of texts there are, where that is said otherwise.
     rounded: to a multiple of what rows may be rounded up. reads: fields of the network about time. labels: how many classes.
-    gaps: whether there is a head for gaps. swapped: whether the last two rows are exchanged. notes: what is worth to be kept.
+    gaps: whether there is a head for gaps. swapped: whether the last two rows are exchanged. own_mask: whether the mask is
+    a token of the tokenizer, where that has one. notes: what is worth to be kept.
     """
 
     layout: str
@@ -72,6 +74,7 @@ class Layout:
     labels: int = 0
     gaps: bool = False
     swapped: bool = False
+    own_mask: bool = False
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -128,7 +131,8 @@ def read_ddit(layout: Layout, found: Mapping[str, Tensor], folder: Path, choices
     sizes = tensor_sizes(tensors, layout)
     if layout.labels and len(tensors.get(LABELS, ())) != layout.labels + 1:
         raise ValueError(f"the tensor {LABELS} has not the rows of {layout.labels} classes and one more")
-    rows, special = sizes["vocab"], special_rows(layout, sizes["vocab"], choices.mask_token)
+    rows, mask = sizes["vocab"], mask_inside(layout, sizes["vocab"], folder, choices.mask_token)
+    special = special_rows(layout, rows, choices.mask_token) if mask is None else 0
     vocab = rows - special
     named = choices.method or layout.method
     method = method_named(named)
@@ -141,10 +145,24 @@ def read_ddit(layout: Layout, found: Mapping[str, Tensor], folder: Path, choices
     }
     codec = codec_beside(folder, vocab, bool(special))
     labels = tuple(str(i) for i in range(layout.labels))
+    notes = layout.notes if mask is None else {**layout.notes, "mask_token": mask}
     return Published(
         *(layout.layout, named, "ddit", config, codec, layout.length),
-        *(lambda: weights(layout, config, tensors), "", layout.notes, labels),
+        *(lambda: weights(layout, config, tensors, mask), "", notes, labels),
     )
+
+
+def mask_inside(layout: Layout, rows: int, folder: Path, chosen: int | None) -> int | None:
+    """The mask, where it is one of the tokens of the tokenizer, as BERT's [MASK] is, and not the row behind them."""
+    if not layout.own_mask:
+        return None
+    if chosen is not None:
+        if not 0 <= chosen < rows:
+            raise ValueError(f"its mask token must be one of its rows 0…{rows - 1}, found {chosen}")
+        return chosen if chosen < rows - 1 else None
+    tokenizer = tokenizer_beside(folder)
+    found = None if tokenizer is None else tokenizer.token_to_id(MASK)
+    return found if found is not None and found < rows - 1 else None
 
 
 def special_rows(layout: Layout, rows: int, mask: int | None) -> int:
@@ -157,8 +175,14 @@ def special_rows(layout: Layout, rows: int, mask: int | None) -> int:
     return rows - tokens
 
 
-def weights(layout: Layout, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors by our names, or ValueError if one is missing, misshapen, not finite or too many."""
+def weights(
+    layout: Layout, config: Mapping[str, Any], tensors: Mapping[str, Tensor], mask: int | None = None
+) -> dict[str, Tensor]:
+    """The tensors by our names, or ValueError if one is missing, misshapen, not finite or too many.
+
+    mask: the token that is the mask, where it is one of the K tokens. Then our mask, state K, is embedded as that token, and
+    the token itself is never predicted: SUBS gives it the logit −10⁶, and so does the bias of its row.
+    """
     left = dict(tensors)
     check_rotary(left, layout)
     stored = {**config, "inputs": config["head_rows"]}  # rows of the embedding in the file
@@ -168,6 +192,11 @@ def weights(layout: Layout, config: Mapping[str, Any], tensors: Mapping[str, Ten
     if layout.swapped:
         for name in ("embed.weight", "head.weight", "head.bias"):
             found[name] = torch.cat([found[name][:-2], found[name][-1:], found[name][-2:-1]])
+    if mask is not None:
+        bias = found["head.bias"].clone()
+        bias[mask] = NEVER
+        embedding = found["embed.weight"]
+        return found | {"embed.weight": torch.cat([embedding, embedding[mask : mask + 1]]), "head.bias": bias}
     return found | {"embed.weight": found["embed.weight"][: config["inputs"]]}
 
 
