@@ -21,6 +21,7 @@ from unnoise.checkpoint.export import CHECKPOINT, TARGETS, export
 from unnoise.checkpoint.published.folder import INDEX, WEIGHTS
 from unnoise.checkpoint.published.tensor_files import PICKLE
 from unnoise.cli.main import main
+from unnoise.data import codec_kind
 from unnoise.denoiser import predict
 from unnoise.families.insertion.denoiser import predict_insertion
 from unnoise.families.insertion.process import Insertion
@@ -204,6 +205,40 @@ def test_without_a_tokenizer_texts_are_numbers(written: dict[str, Path], tmp_pat
         model.score("words")
     with pytest.raises(ValueError, match="0 to 26"):
         model.score("27")
+
+
+def test_a_codec_is_chosen_where_there_is_no_tokenizer(
+    written: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = copied(written["mdlm"], tmp_path / "a")
+    assert main(f"convert {folder} --codec text8 --out {tmp_path / 'text8'}".split()) == 0
+    model = unnoise.load(tmp_path / "text8")
+    assert codec_kind(model.codec) == "text8" and set(model.generate(1, length=9)[0]) <= set("abcdefghijklmnopqrstuvwxyz ")
+    beside = written["mdlm"] / "tokenizer.json"
+    for chosen in (beside, written["mdlm"], str(beside), unnoise.codec("text8")):
+        assert unnoise.load(folder, codec=chosen).codec.encode("abc d").tolist() == [0, 1, 2, 26, 3]
+    capsys.readouterr()
+    for source, codec, words in (
+        (folder, "text8-35", "text8-35 has 35 tokens, and the model 27;"),
+        (written["mdlm"], "text8", "this one has one (tokenizer)"),
+        (tmp_path / "text8", "text8", "a model of ours knows its own"),
+        (folder, "nothing", "unknown codec 'nothing'"),
+        (folder, folder / "config.json", "is not a tokenizer, or damaged"),
+    ):
+        assert main(f"convert {source} --codec {codec} --out {tmp_path / 'b'}".split()) == 2
+        said = capsys.readouterr().err
+        assert words in said and len(said.splitlines()) == 1 and not (tmp_path / "b").exists(), said
+
+
+def test_text8_of_35_tokens_has_its_mask_among_them(tmp_path: Path) -> None:
+    """As MDLM's own text8: eight special tokens, of which 4 is the mask, then the letters; no tokenizer beside."""
+    model = Model.build("mdlm", unnoise.codec("numbers-34"), LENGTH, width=16, depth=1, heads=2, network="ddit")
+    export(model, "mdlm", tmp_path / "theirs")
+    again = unnoise.load(tmp_path / "theirs", mask_token=4, codec="text8-35")
+    assert again.codec.vocab == 35 and again.codec.encode("a ").tolist() == [8, 34]
+    assert again.score("the cat", samples=2).nats > 0
+    with pytest.raises(ValueError, match=r"35 tokens, and the model 34; .* give it as mask_token"):
+        unnoise.load(tmp_path / "theirs", codec="text8-35")
 
 
 def test_gpt2_files_beside_the_weights(written: dict[str, Path], tmp_path: Path) -> None:

@@ -40,11 +40,13 @@ def bundled(folder: Path) -> bool:
     return folder.parent == MODELS
 
 
-def open_model(name: str | None, device: str, mask_token: int | None = None, method: str | None = None) -> "Model":
-    """The model that a person means: a folder, a bundled name, a hub id, or the newest. mask_token, method: as for `load`."""
+def open_model(
+    name: str | None, device: str, mask_token: int | None = None, method: str | None = None, codec: str | None = None
+) -> "Model":
+    """The model that a person means: a folder, a bundled name, a hub id, or the newest. The rest is as for `load`."""
     from unnoise.model.io import load
 
-    return load(folder_of(name), mask_token, method).to(device_named(device))
+    return load(folder_of(name), mask_token, method, codec).to(device_named(device))
 
 
 def folder_of(name: str | None) -> Path:

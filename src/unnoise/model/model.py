@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from unnoise.checkpoint.published.hub import Upload
-from unnoise.data import Pixels
+from unnoise.data import Codec, Pixels
 from unnoise.data.texts import Texts
 from unnoise.model import generate, io, likelihood, push
 from unnoise.model.fill import Candidate, Filling
@@ -35,9 +35,11 @@ class Model(ModelParts):
         io.save(self, Path(path), dtype=dtype)
 
     @staticmethod
-    def load(path: str | Path, mask_token: int | None = None, method: str | None = None) -> "Model":
+    def load(
+        path: str | Path, mask_token: int | None = None, method: str | None = None, codec: str | Path | Codec | None = None
+    ) -> "Model":
         """A saved model from its folder, or a bundled one by its name, or a published one; see `unnoise.load`."""
-        return io.load(path, mask_token, method)
+        return io.load(path, mask_token, method, codec)
 
     def push(
         self,
