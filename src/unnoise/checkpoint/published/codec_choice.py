@@ -24,8 +24,8 @@ def with_codec(model: Published, chosen: str | Path | Codec) -> Published:
     if found.vocab != vocab:
         name = codec_kind(chosen) if isinstance(chosen, Codec) else chosen
         raise ValueError(
-            f"the codec {name} has {found.vocab:,} tokens, and the model {vocab:,}; where its mask is one of the tokens, give it as "
-            "mask_token"
+            f"the codec {name} has {found.vocab:,} tokens, and the model {vocab:,}; where its mask is one of the tokens, "
+            "give it as mask_token"
         )
     return replace(model, codec=found)
 

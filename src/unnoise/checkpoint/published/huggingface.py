@@ -12,6 +12,7 @@ from unnoise.checkpoint.published.fields import expect, flag, number, table, tok
 from unnoise.checkpoint.published.folder import codec_of, tensor_names, tensors, tokenizer_of
 from unnoise.checkpoint.published.reader import Choices, Published, Reader, of_type
 from unnoise.data.bpe import FILE as TOKENIZER
+from unnoise.network.config import LARGEST
 
 LAYER = "model.layers.{}"
 NAMES = Names(
@@ -30,7 +31,7 @@ NAMES = Names(
     q_norm=f"{LAYER}.self_attn.q_norm.weight",
     k_norm=f"{LAYER}.self_attn.k_norm.weight",
 )
-WIDEST_HEAD = 65_536
+WIDEST_HEAD = LARGEST["width"]
 TYPES = ("llama", "mistral", "qwen2", "qwen3")
 
 
