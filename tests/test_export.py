@@ -1,5 +1,6 @@
 """Models of ours with the network ddit in published layouts: written and read back to the bit, and what is damaged refused."""
 
+import copy
 import json
 import pickle
 import sys
@@ -15,10 +16,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import unnoise
+from ddit_checkpoints import KINDS, LENGTH, built, hydra, lightning
 from unnoise.checkpoint.export import CHECKPOINT, TARGETS, export
 from unnoise.checkpoint.published.folder import INDEX, WEIGHTS
 from unnoise.checkpoint.published.tensor_files import PICKLE
 from unnoise.cli.main import main
+from unnoise.data import codec_kind
 from unnoise.denoiser import predict
 from unnoise.families.insertion.denoiser import predict_insertion
 from unnoise.families.insertion.process import Insertion
@@ -26,32 +29,6 @@ from unnoise.model.model import Model
 from unnoise.network.base import Cache
 from unnoise.network.ddit import Ddit
 from unnoise.process.base import Process
-
-KINDS = {  # layout, method, network, labels
-    "mdlm": ("mdlm", "mdlm", "ddit", 0),
-    "mdlm with time": ("mdlm", "mdlm:time=true", "ddit", 0),
-    "sedd": ("sedd", "sedd-absorb", "ddit", 0),
-    "sedd uniform": ("sedd", "sedd-uniform:scaled=false,schedule=geometric", "ddit:time_input=geometric", 0),
-    "bd3lm": ("bd3lm", "bd3lm:block=4", "ddit", 0),
-    "udlm": ("udlm", "udlm:eps=0.0", "ddit", 0),
-    "udlm with labels": ("udlm", "udlm:eps=0.0", "ddit", 3),
-    "duo": ("duo", "udlm", "ddit", 0),
-    "gidd": ("gidd", "gidd:p_uniform=0.1", "ddit:time_input=t", 0),
-    "flexmdm": ("flexmdm", "flexmdm:layout=end", "ddit:time_input=1-t", 0),
-}
-LENGTH = 12
-
-
-def built(method: str, network: str = "ddit", labels: int = 0, seed: int = 0) -> Model:
-    """A tiny model of random weights, none of them zero."""
-    codec = unnoise.codec("text8")
-    model = Model.build(method, codec, LENGTH, width=16, depth=2, heads=2, network=f"{network}", labels=labels, seed=seed)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for weight in model.network.parameters():
-            weight.add_(0.2 * torch.randn(weight.shape, generator=generator))
-    model.network.eval()
-    return model
 
 
 @torch.no_grad()
@@ -230,6 +207,40 @@ def test_without_a_tokenizer_texts_are_numbers(written: dict[str, Path], tmp_pat
         model.score("27")
 
 
+def test_a_codec_is_chosen_where_there_is_no_tokenizer(
+    written: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = copied(written["mdlm"], tmp_path / "a")
+    assert main(f"convert {folder} --codec text8 --out {tmp_path / 'text8'}".split()) == 0
+    model = unnoise.load(tmp_path / "text8")
+    assert codec_kind(model.codec) == "text8" and set(model.generate(1, length=9)[0]) <= set("abcdefghijklmnopqrstuvwxyz ")
+    beside = written["mdlm"] / "tokenizer.json"
+    for chosen in (beside, written["mdlm"], str(beside), unnoise.codec("text8")):
+        assert unnoise.load(folder, codec=chosen).codec.encode("abc d").tolist() == [0, 1, 2, 26, 3]
+    capsys.readouterr()
+    for source, codec, words in (
+        (folder, "text8-35", "text8-35 has 35 tokens, and the model 27;"),
+        (written["mdlm"], "text8", "this one has one (tokenizer)"),
+        (tmp_path / "text8", "text8", "a model of ours knows its own"),
+        (folder, "nothing", "unknown codec 'nothing'"),
+        (folder, folder / "config.json", "is not a tokenizer, or damaged"),
+    ):
+        assert main(f"convert {source} --codec {codec} --out {tmp_path / 'b'}".split()) == 2
+        said = capsys.readouterr().err
+        assert words in said and len(said.splitlines()) == 1 and not (tmp_path / "b").exists(), said
+
+
+def test_text8_of_35_tokens_has_its_mask_among_them(tmp_path: Path) -> None:
+    """As MDLM's own text8: eight special tokens, of which 4 is the mask, then the letters; no tokenizer beside."""
+    model = Model.build("mdlm", unnoise.codec("numbers-34"), LENGTH, width=16, depth=1, heads=2, network="ddit")
+    export(model, "mdlm", tmp_path / "theirs")
+    again = unnoise.load(tmp_path / "theirs", mask_token=4, codec="text8-35")
+    assert again.codec.vocab == 35 and again.codec.encode("a ").tolist() == [8, 34]
+    assert again.score("the cat", samples=2).nats > 0
+    with pytest.raises(ValueError, match=r"35 tokens, and the model 34; .* give it as mask_token"):
+        unnoise.load(tmp_path / "theirs", codec="text8-35")
+
+
 def test_gpt2_files_beside_the_weights(written: dict[str, Path], tmp_path: Path) -> None:
     folder = copied(written["mdlm"], tmp_path / "a")
     (folder / "vocab.json").write_text(json.dumps({letter: i for i, letter in enumerate("abcdefghijklmnopqrstuvwxyzĠ")}))
@@ -258,7 +269,74 @@ def test_what_was_added_to_a_tokenizer_for_the_mask_is_no_token_of_texts(written
         for name, tensor in tensors.items()
     }
     save_file(more, folder / WEIGHTS)
-    assert "[MASK] as token 28, and not behind" in refused(folder)
+    inside = unnoise.load(folder)
+    assert inside.notes["mask_token"] == 28 and inside.codec.vocab == 40
+    with pytest.raises(ValueError, match=r"has \[MASK\] as a token, which the layout mdlm would take for its mask"):
+        export(inside, "mdlm", tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+INSIDE = 7  # the token that is the mask
+
+
+def mask_moved(tensors: dict[str, Tensor], order: list[int]) -> dict[str, Tensor]:
+    """The same network with its rows in another order."""
+    return {
+        name: tensor[order].contiguous() if tensor.dim() and len(tensor) == len(order) else tensor
+        for name, tensor in tensors.items()
+    }
+
+
+@pytest.mark.parametrize("kind", ["mdlm", "mdlm with time", "bd3lm", "lightning"])
+def test_a_mask_among_the_tokens_gives_the_outputs_of_one_behind_them(
+    kind: str, written: dict[str, Path], tmp_path: Path
+) -> None:
+    layout = "mdlm" if kind == "lightning" else kind
+    behind = unnoise.load(copied(written[layout], tmp_path / "behind"))
+    folder = copied(written[layout], tmp_path / "inside")
+    order = [*range(INSIDE), 27, *range(INSIDE, 27)]  # their row i is ours
+    tensors = mask_moved(load_file(folder / WEIGHTS), order)
+    save_file(tensors, folder / WEIGHTS)
+    if kind == "lightning":
+        config = hydra(json.loads((folder / "config.json").read_text()))
+        torch.save(lightning(tensors, config), folder / CHECKPOINT)
+        (folder / "config.json").unlink()
+        (folder / WEIGHTS).unlink()
+    inside = unnoise.load(folder, mask_token=INSIDE)
+    assert inside.codec.vocab == 28 and inside.notes["mask_token"] == INSIDE and inside.process.vocab == 28
+    x = torch.randint(28, (3, LENGTH), generator=torch.Generator().manual_seed(1))  # 27 is the mask behind the tokens
+    place = torch.tensor([order.index(i) for i in range(27)] + [28])
+    t = torch.tensor([0.2, 0.5, 0.9], dtype=torch.float64)
+    permuted = mask_moved(dict(behind.network.state_dict()), order)  # by hand: all 28 rows, and the mask once more
+    permuted["embed.weight"] = torch.cat([permuted["embed.weight"], permuted["embed.weight"][INSIDE : INSIDE + 1]])
+    by_hand = Ddit(**(dict(behind.network.config) | {"inputs": 29, "outputs": 28, "head_rows": 28})).eval()
+    by_hand.load_state_dict(permuted)
+    with torch.no_grad():
+        expected, found, exact = (
+            copy.deepcopy(network).double()(tokens, t)
+            for network, tokens in ((behind.network, x), (inside.network, place[x]), (by_hand, place[x]))
+        )
+        real = place[:27]
+        assert torch.equal(found[..., real], exact[..., real]) and bool((found[..., INSIDE] < -1e5).all())
+        assert torch.allclose(found[..., real], expected, atol=1e-9)
+        assert torch.allclose(found.log_softmax(-1)[..., real], expected.log_softmax(-1), atol=1e-9)
+    numbers = "0 3 26 11"
+    moved = " ".join(str(int(place[int(word)])) for word in numbers.split())
+    assert inside.score(moved, samples=8).nats == pytest.approx(behind.score(numbers, samples=8).nats, rel=1e-5)
+    texts = inside.generate(8, length=LENGTH, steps=4, seed=0)
+    assert all(str(INSIDE) not in text.split() and "28" not in text.split() for text in texts)
+    inside.save(tmp_path / "ours")
+    again = unnoise.load(tmp_path / "ours")
+    assert again.generate(2, length=LENGTH, steps=4, seed=0) == inside.generate(2, length=LENGTH, steps=4, seed=0)
+
+
+def test_which_mask_is_among_the_tokens(written: dict[str, Path], tmp_path: Path) -> None:
+    folder = copied(written["mdlm"], tmp_path / "a")
+    assert "mask_token" not in unnoise.load(folder, mask_token=27).notes  # the last row
+    with pytest.raises(ValueError, match=r"must be one of its rows 0…27, found 28"):
+        unnoise.load(folder, mask_token=28)
+    with pytest.raises(ValueError, match="no mask token can be chosen for duo"):
+        unnoise.load(written["duo"], mask_token=3)
 
 
 def test_rows_of_gidd_may_be_rounded_up(written: dict[str, Path], tmp_path: Path) -> None:
@@ -288,23 +366,6 @@ def test_padding_and_mask_of_flexmdm_may_be_exchanged(written: dict[str, Path], 
     noise["pad_token"], noise["mask_token"] = noise["mask_token"], noise["pad_token"]
     torch.save(held | {"hyper_parameters": {}}, folder / CHECKPOINT)
     assert same(outputs(unnoise.load(folder)), expected)
-
-
-def lightning(tensors: dict[str, Tensor], config: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"epoch": 0, "state_dict": OrderedDict(tensors), "hyper_parameters": {"config": config}, **more}
-
-
-def hydra(described: dict[str, Any]) -> dict[str, Any]:
-    """The training configuration of an mdlm with these sizes."""
-    model = {"hidden_size": described["hidden_dim"], "cond_dim": described["cond_dim"], "length": described["model_length"]}
-    model |= {"n_blocks": described["n_blocks"], "n_heads": described["n_heads"]}
-    return {
-        "backbone": "dit",
-        "parameterization": "subs",
-        "time_conditioning": False,
-        "model": model,
-        "noise": {"type": "loglinear"},
-    }
 
 
 def test_lightning_with_and_without_averages(written: dict[str, Path], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import unnoise
-from decoders import TEXTS, random_weights, write_huggingface
+from decoders import DREAM, MASK, TEXTS, VOCAB, biased, random_weights, write_huggingface, write_llada, write_md4
 from unnoise.cli.main import main
 from unnoise.denoiser import predict
 from unnoise.families.block import BlockParameterization, BlockSampler
@@ -199,38 +199,6 @@ def test_every_verb_works(folder: Path, tmp_path: Path, capsys: pytest.CaptureFi
 
 # ---- folders written here -----------------------------------------------------------------------------------------------
 
-VOCAB, MASK = 320, 317
-DREAM = {"model_type": "Dream", "mask_token_id": MASK, "bos_token_id": 1, "eos_token_id": 2}
-
-
-def biased(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """With biases of queries, keys and values."""
-    generator = torch.Generator().manual_seed(1)
-    sizes = {name: len(weight) for name, weight in weights.items() if name.endswith(("q_proj.weight", "k_proj.weight"))}
-    sizes |= {name.replace("k_proj", "v_proj"): size for name, size in sizes.items() if "k_proj" in name}
-    return weights | {
-        name.replace(".weight", ".bias"): torch.randn(size, generator=generator) * 0.3 for name, size in sizes.items()
-    }
-
-
-def write_llada(folder: Path, weights: dict[str, torch.Tensor], **changes: object) -> None:
-    """The same tensors by LLaDA's names."""
-    layer = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ff_norm", "self_attn.o_proj": "attn_out"}
-    layer |= {"mlp.gate_proj": "ff_proj", "mlp.down_proj": "ff_out", "self_attn.": "", "mlp.": ""}
-    top = {"model.embed_tokens": "model.transformer.wte", "model.norm": "model.transformer.ln_f"}
-    top |= {"lm_head": "model.transformer.ff_out", "model.layers": "model.transformer.blocks"}
-    renamed = {}
-    for name, weight in weights.items():
-        for old, new in (top | layer).items():
-            name = name.replace(old, new)  # noqa: PLW2901
-        renamed[name] = weight
-    described = {"model_type": "llada", "d_model": 32, "n_heads": 4, "n_kv_heads": 2, "n_layers": 2, "mlp_hidden_size": 64}
-    described |= {"vocab_size": VOCAB, "embedding_size": VOCAB, "max_sequence_length": 40, "mask_token_id": MASK}
-    described |= {"rope_theta": 10000.0, "rms_norm_eps": 1e-5, "eos_token_id": 2, "rope": True, "layer_norm_type": "rms"}
-    folder.mkdir(exist_ok=True)
-    save_file(renamed, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(described | changes))
-
 
 @torch.no_grad()
 def test_the_families_differ_in_what_they_should(tmp_path: Path) -> None:
@@ -405,27 +373,6 @@ def test_without_huggingface_hub_it_is_said(monkeypatch: pytest.MonkeyPatch) -> 
 # ---- mistakes -----------------------------------------------------------------------------------------------------------
 
 ODD = [None, True, False, 0, -1, 1, 3, 2**40, 10**400, 0.5, -2.5, 1e400, float("nan"), "", "x", "32", [], [1], {}, {"a": 1}]
-
-
-def write_md4(folder: Path, **changes: object) -> None:
-    """A tiny MD4 with random weights."""
-    generator = np.random.default_rng(0)
-    shapes = {"CondEmbedding_0/dense0": (4, 16), "CondEmbedding_0/Dense_0": (16, 4)}
-    shapes |= {"Transformer_0/Dense_0": (4, 16), "Transformer_0/TransformerBlock_0/Dense_0": (4, 48)}
-    bare = {f"attention/{name}": (8, 8) for name in ("wq", "wk", "wv", "wo")}
-    bare |= {"feed_forward/w1": (8, 12), "feed_forward/w3": (8, 12), "feed_forward/w2": (12, 8)}
-    arrays = {"Transformer_0/Embed_0/embedding": (28, 8), "Transformer_0/Dense_1/kernel": (8, 27)}
-    arrays |= {f"{name}/kernel": shape for name, shape in shapes.items()} | {
-        f"{name}/bias": shape[1:] for name, shape in shapes.items()
-    }
-    arrays |= {f"Transformer_0/TransformerBlock_0/{name}/kernel": shape for name, shape in bare.items()}
-    folder.mkdir(exist_ok=True)
-    drawn = {f"classifier/{name}": generator.normal(size=shape).astype(np.float32) for name, shape in arrays.items()}
-    np.savez(folder / "params.npz", **drawn)
-    described = {"model_type": "md4", "vocab_size": 27, "feature_dim": 4, "num_heads": 2, "n_layers": 1, "data_shape": [16]}
-    described |= {"noise_schedule": "poly3", "outside_embed": False, "mlp_type": "glu", "cond_type": "adaln_zero"}
-    described |= {"time_features": "t", "task_type": "text", "classes": -1, "dataset": "text8"}
-    (folder / "config.json").write_text(json.dumps(described | changes))
 
 
 def test_a_tiny_md4_opens_and_one_with_another_schedule(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unnoise.checkpoint.ours import CONFIG
 from unnoise.checkpoint.published import bd3lm, duo, flexmdm, gidd, mdlm, sedd, udlm
-from unnoise.checkpoint.published.beside import tokenizer_of_codec
+from unnoise.checkpoint.published.beside import MASK, tokenizer_of_codec
 from unnoise.checkpoint.published.ddit import COS, INV_FREQ, SIN, names
 from unnoise.checkpoint.published.exported import Exported
 from unnoise.checkpoint.published.folder import WEIGHTS
@@ -78,6 +78,8 @@ TARGETS: dict[str, Target] = {
 
 def export(model: "ModelParts", layout: str, folder: Path) -> Path:
     """Write config.json, the weights and the tokenizer into a folder: the file of the weights, or ValueError."""
+    if layout not in TARGETS:
+        raise ValueError(f"models are written in the layouts {', '.join(TARGETS)}, found {layout!r}")
     target = TARGETS[layout]
     network = model.network
     if not isinstance(network, Ddit):
@@ -89,13 +91,17 @@ def export(model: "ModelParts", layout: str, folder: Path) -> Path:
     options = method_options(base) | parse_settings(base, settings, "method")
     exported = Exported(base, options, config_of_network(network), model.length, len(model.labels))
     described = target.described(exported)
+    tokenizer = tokenizer_of_codec(model.codec)
+    if tokenizer is not None and exported.rows > model.codec.vocab and tokenizer.token_to_id(MASK) is not None:
+        raise ValueError(
+            f"the tokenizer of this model has {MASK} as a token, which the layout {layout} would take for its mask"
+        )
     tensors = their_tensors(network.state_dict(), exported, target)
     if layout == bd3lm.NAME:
         tensors |= {
             f"sampling_eps_{end}": torch.tensor(value) for end, value in zip(("min", "max"), bd3lm.SAMPLING, strict=True)
         }
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = tokenizer_of_codec(model.codec)
     if tokenizer is not None:
         write_atomically(folder / TOKENIZER, tokenizer.to_str(pretty=True).encode())
     write_atomically(folder / target.file, content(target.file, tensors, described))

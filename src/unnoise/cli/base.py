@@ -6,7 +6,7 @@ torch is imported inside the functions, so that `unnoise --help` answers at once
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
@@ -24,6 +24,7 @@ ModelName = Annotated[
         f"default: {DEFAULT_MODEL}."
     ),
 ]
+Layout = Literal["mdlm", "sedd", "bd3lm", "udlm", "duo", "gidd", "flexmdm"]  # published ones that are written
 Device = Annotated[str, arg(help="auto, cpu, cuda, …")]
 
 
@@ -39,11 +40,13 @@ def bundled(folder: Path) -> bool:
     return folder.parent == MODELS
 
 
-def open_model(name: str | None, device: str, mask_token: int | None = None, method: str | None = None) -> "Model":
-    """The model that a person means: a folder, a bundled name, a hub id, or the newest. mask_token, method: as for `load`."""
+def open_model(
+    name: str | None, device: str, mask_token: int | None = None, method: str | None = None, codec: str | None = None
+) -> "Model":
+    """The model that a person means: a folder, a bundled name, a hub id, or the newest. The rest is as for `load`."""
     from unnoise.model.io import load
 
-    return load(folder_of(name), mask_token, method).to(device_named(device))
+    return load(folder_of(name), mask_token, method, codec).to(device_named(device))
 
 
 def folder_of(name: str | None) -> Path:

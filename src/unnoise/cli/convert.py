@@ -35,6 +35,13 @@ class ConvertCommand:
     ] = None
     mask_token: Annotated[int | None, arg(help="Of a published diffusion model: its mask, where its files do not say.")] = None
     method: Annotated[str | None, arg(help="Of a published diffusion model: what it is, such as bd3lm:block=4.")] = None
+    codec: Annotated[
+        str | None,
+        arg(
+            help="Of a published model without a tokenizer: text8-35, gpt2:FOLDER, another name of a codec, a tokenizer.json, "
+            "or a folder with one."
+        ),
+    ] = None
     as_json: Json = False
 
     def run(self) -> int:
@@ -46,7 +53,7 @@ class ConvertCommand:
         check_out(self.out)
         if (self.out / CONFIG).exists():
             raise ValueError(f"{self.out} holds a model already: choose another --out")
-        model = open_model(self.source, "cpu", self.mask_token, self.method)
+        model = open_model(self.source, "cpu", self.mask_token, self.method, self.codec)
         if self.sampling is not None:
             model.sampling = checked_sampling(model, sampling_settings(self.sampling))
         model.save(self.out, self.dtype)

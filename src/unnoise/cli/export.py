@@ -3,11 +3,11 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from unnoise.cli.base import Json, open_model
+from unnoise.cli.base import Json, Layout, open_model
 
 
 @dataclass
@@ -18,7 +18,7 @@ class ExportCommand:
     """
 
     source: Annotated[Positional[str], arg(metavar="MODEL", help="Folder of a trained model, or a published one.")]
-    to: Annotated[Literal["mdlm", "sedd", "bd3lm", "udlm", "duo", "gidd", "flexmdm"], arg(help="The layout.")]
+    to: Annotated[Layout, arg(help="The layout.")]
     out: Annotated[Path, arg(help="Folder to write.")]
     as_json: Json = False
 

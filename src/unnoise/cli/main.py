@@ -30,6 +30,7 @@ from unnoise.cli.noise import NoiseCommand
 from unnoise.cli.plan import PlanCommand
 from unnoise.cli.plot import PlotCommand
 from unnoise.cli.prepare import PrepareCommand
+from unnoise.cli.push import PushCommand
 from unnoise.cli.run_command import RunCommand, kept_defaults
 from unnoise.cli.studio import StudioCommand
 from unnoise.cli.train import TrainCommand
@@ -51,6 +52,7 @@ COMMANDS: dict[str, type[Any]] = {
     "plan": PlanCommand,
     "convert": ConvertCommand,
     "export": ExportCommand,
+    "push": PushCommand,
     "info": InfoCommand,
     "ls": LsCommand,
     "noise": NoiseCommand,

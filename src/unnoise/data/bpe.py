@@ -126,9 +126,13 @@ def read_tokenizer(path: Path) -> Tokenizer:
     """A tokenizer.json, or ValueError."""
     content = read_bytes(path, LARGEST, "tokenizer")
     try:
-        return Tokenizer.from_buffer(content)
+        tokenizer = Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises bare exceptions
         raise ValueError(f"{path} is not a tokenizer, or damaged: {error}") from error
+    highest = max(tokenizer.get_vocab().values(), default=-1)
+    if highest >= MOST_TOKENS:  # the library would make room for every number below it
+        raise ValueError(f"{path} has a token of number {highest:,}: at most {MOST_TOKENS:,} tokens are read")
+    return tokenizer
 
 
 def _byte_level(model: models.BPE) -> Tokenizer:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unnoise.data import codec_kind
 from unnoise.data.source import Source
 from unnoise.evaluation.dataset import evaluate_split, figure_kind
+from unnoise.model.card import known_rows, table
 from unnoise.model.model import Model
 
 SAMPLES = 6
@@ -51,35 +51,26 @@ def model_card(
     drawn = "" if model.method.exact else f", ± {found['stderr']:.3f} by drawing"
     spread = "" if found["text_stderr"] is None else f" ± {found['text_stderr']:.3f}"
     unit = "images" if model.codec.grid else "texts" if model.whole_texts or model.process.variable_length else "windows"
+    known = known_rows(model)
     rows = {
-        "method": f"{model.method.name} ({model.method.title})",
-        "network": f"{model.config()['network']['name']}, {model.num_parameters:,} parameters",
-        "codec": f"{codec_kind(model.codec)}, {model.codec.vocab} tokens; at most {model.length} of them",
+        **{name: known[name] for name in ("method", "network", "codec")},
         "data": facts.data,
         "licence of the data": facts.licence,
-        "training": _training(model),
+        "training": known["training"],
         f"held-out bits per {model.codec.unit}": f"{found['bits_per_char']:.3f}{spread} over {found['windows']} {unit} of the "
         f"{split} part ({figure_kind(model)}{drawn})",
-        "recommended sampling": ", ".join(f"{name} {value}" for name, value in model.sampling.items()),
+        "recommended sampling": known["recommended sampling"],
     }
     parts = [
         f"# {facts.name}",
         facts.description,
-        "\n".join(["| | |", "|---|---|", *(f"| {name} | {words} |" for name, words in rows.items() if words)]),
+        table(rows),
     ]
     if facts.commands:
         parts += ["## Made by", _indented("\n".join(facts.commands))]
     command = f"unnoise generate --model {facts.name} --num-samples {SAMPLES} --seed {seed}"
     parts += ["## Samples as they came", _indented(command), _samples(model, seed)]
     return "\n\n".join(parts) + "\n"
-
-
-def _training(model: Model) -> str:
-    steps, seconds = model.notes.get("steps"), model.notes.get("seconds")
-    shown = [f"{steps:,} steps"] if isinstance(steps, int) else []
-    if isinstance(seconds, int | float):
-        shown.append(f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours")
-    return ", ".join(shown)
 
 
 def _samples(model: Model, seed: int) -> str:

@@ -22,11 +22,12 @@ from unnoise.checkpoint.ours import (
     read_weights,
 )
 from unnoise.checkpoint.precision import check_precision, narrowed
+from unnoise.checkpoint.published.codec_choice import with_codec
 from unnoise.checkpoint.published.formats import published_model
 from unnoise.checkpoint.published.hub import hub_folder, is_hub_id
 from unnoise.checkpoint.published.reader import Choices, Published
 from unnoise.checkpoint.tensors import packed
-from unnoise.data import codec_from, codec_kind
+from unnoise.data import Codec, codec_from, codec_kind
 from unnoise.files import write_atomically
 from unnoise.method_table import method as method_named
 from unnoise.model.options import checked_sampling
@@ -79,7 +80,9 @@ def save(model: "Model", folder: Path, weights: dict[str, Tensor] | None = None,
     write_atomically(folder / CONFIG, described.encode())
 
 
-def load(path: str | Path, mask_token: int | None = None, method: str | None = None) -> "Model":
+def load(
+    path: str | Path, mask_token: int | None = None, method: str | None = None, codec: str | Path | Codec | None = None
+) -> "Model":
     """A saved model from its folder, or a bundled one by its name ("wiki").
 
     Also models that were trained elsewhere, by their path or their id on the Hugging Face hub ("owner/name", the extra `hub`).
@@ -88,15 +91,16 @@ def load(path: str | Path, mask_token: int | None = None, method: str | None = N
     `ar`: a 🤗 folder (Llama, Mistral, Qwen2, Qwen3), a .gguf file, a .bin of llama2.c with its tokenizer.bin, or "smollm2".
 
     mask_token, method: for a published diffusion model, where its files do not say which token is the mask, or what it is
-    (such as "bd3lm:block=4").
+    (such as "bd3lm:block=4"). codec: for a published model without a tokenizer, the one that it was trained with: a name of
+    `unnoise.codec` ("text8-35", "gpt2:FOLDER"), a tokenizer.json, a folder that holds one, or a codec.
     """
     name, folder = _name(path), located(path)
     published = published_model(folder, Choices(name, mask_token, method))
     if published is not None:
-        return from_published(published, name)
+        return from_published(published if codec is None else with_codec(published, codec), name)
     folder = Path(folder)
-    if mask_token is not None or method is not None:
-        raise ValueError("mask_token and method are for published diffusion models: a model of ours knows its own")
+    if mask_token is not None or method is not None or codec is not None:
+        raise ValueError("mask_token, method and codec are for published models: a model of ours knows its own")
     config = read_config(folder)
     model = without_weights(folder, config)
     if not (folder / WEIGHTS).exists():

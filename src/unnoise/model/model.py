@@ -8,14 +8,16 @@ from typing import Any, Unpack
 import numpy as np
 from torch import Tensor
 
-from unnoise.data import Pixels
+from unnoise.checkpoint.published.hub import Upload
+from unnoise.data import Codec, Pixels
 from unnoise.data.texts import Texts
-from unnoise.model import generate, io, likelihood
+from unnoise.model import generate, io, likelihood, push
 from unnoise.model.fill import Candidate, Filling
 from unnoise.model.generate import OnStep, Step
 from unnoise.model.likelihood import Score
 from unnoise.model.options import SamplingKeywords
 from unnoise.model.parts import ModelParts
+from unnoise.model.push import Pushed
 from unnoise.model.template import BLANKS, GAP, MASK, WORD, Template
 from unnoise.model.word_tokens import WordTokens
 from unnoise.process.state import OPEN
@@ -33,9 +35,27 @@ class Model(ModelParts):
         io.save(self, Path(path), dtype=dtype)
 
     @staticmethod
-    def load(path: str | Path, mask_token: int | None = None, method: str | None = None) -> "Model":
+    def load(
+        path: str | Path, mask_token: int | None = None, method: str | None = None, codec: str | Path | Codec | None = None
+    ) -> "Model":
         """A saved model from its folder, or a bundled one by its name, or a published one; see `unnoise.load`."""
-        return io.load(path, mask_token, method)
+        return io.load(path, mask_token, method, codec)
+
+    def push(
+        self,
+        repo_id: str,
+        to: str | None = None,
+        private: bool = False,
+        message: str | None = None,
+        license: str | None = None,
+    ) -> Pushed:
+        """Upload to the Hugging Face hub as owner/name (the extra `hub`), with a README.md from the card; `load` reads it back.
+
+        to: a published layout (mdlm, sedd, bd3lm, udlm, duo, gidd, flexmdm), or None for our own format. private: a repository
+        that only its owner sees. message: of the commit. license: of the model, by its name on the hub. ValueError before
+        anything is uploaded, where that cannot be done.
+        """
+        return push.push(self, Upload.begin(repo_id), to, private, message, license)
 
     def config(self) -> dict[str, Any]:
         """What config.json holds."""

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from unnoise.network.config import check_heads, check_sizes
 from unnoise.schedule import Geometric, LogLinear
 
-LARGEST = {"depth": 1000, "width": 2**16, "heads": 2**12}
 TIME_INPUTS = ("loglinear", "geometric", "t", "1-t")
 
 
@@ -48,17 +48,8 @@ class DditConfig:
     labels: int
 
     def __post_init__(self) -> None:
-        sizes = ("inputs", "outputs", "length", "width", "depth", "heads", "hidden", "cond_width", "head_rows")
-        for name in sizes:
-            value = vars(self)[name]
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"a network's {name} must be a whole number ≥ 1, found {value!r}")
-            if value > LARGEST.get(name, 2**24):
-                raise ValueError(f"a network's {name} must be ≤ {LARGEST.get(name, 2**24):,}, found {value:,}")
-        if self.width % self.heads or (self.width // self.heads) % 2:
-            raise ValueError(
-                f"a network's width must be an even multiple of its heads, found width {self.width} and {self.heads} heads"
-            )
+        check_sizes(self, "inputs", "outputs", "length", "width", "depth", "heads", "hidden", "cond_width", "head_rows")
+        check_heads(self.width, self.heads)
         if self.head_rows < self.outputs:
             raise ValueError(f"a network's head_rows must be ≥ its outputs, found {self.head_rows} and {self.outputs}")
         if self.time_input not in TIME_INPUTS:

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unnoise.network.base import Cache
+from unnoise.network.config import check_sizes
 from unnoise.network.dropout import Dropout
 from unnoise.network.linear import Linear, linear
 from unnoise.network.shifted import ShiftedRows
 from unnoise.network.visibility import block_visibility
 
-LARGEST = {"depth": 1000, "width": 2**16, "heads": 2**12}
 STD = 0.02  # of fresh weights
 
 
@@ -70,12 +70,7 @@ class LlamaConfig:
     mask_token: int | None
 
     def __post_init__(self) -> None:
-        for name in ("inputs", "outputs", "length", "width", "depth", "heads", "kv_heads", "head_width", "hidden"):
-            value = vars(self)[name]
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"a network's {name} must be a whole number ≥ 1, found {value!r}")
-            if value > LARGEST.get(name, 2**24):
-                raise ValueError(f"a network's {name} must be ≤ {LARGEST.get(name, 2**24):,}, found {value:,}")
+        check_sizes(self, "inputs", "outputs", "length", "width", "depth", "heads", "kv_heads", "head_width", "hidden")
         if self.heads % self.kv_heads:
             raise ValueError(f"a network's heads must be a multiple of its kv_heads, found {self.heads} and {self.kv_heads}")
         if self.head_width % 2:

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from unnoise.network.config import check_heads, check_sizes
 from unnoise.network.llama import rotate
 
-LARGEST = {"depth": 1000, "width": 2**16, "heads": 2**12, "features": 2**12}
 BASE = 10_000.0  # of the rotary positions, and of the waves of time
 EPS = 1e-5
 TIMES = 1000.0  # by which t is multiplied
@@ -49,18 +49,10 @@ class Md4Config:
     time: bool
 
     def __post_init__(self) -> None:
-        for name in ("inputs", "outputs", "length", "width", "depth", "heads", "hidden", "features"):
-            value = vars(self)[name]
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"a network's {name} must be a whole number ≥ 1, found {value!r}")
-            if value > LARGEST.get(name, 2**24):
-                raise ValueError(f"a network's {name} must be ≤ {LARGEST.get(name, 2**24):,}, found {value:,}")
+        check_sizes(self, "inputs", "outputs", "length", "width", "depth", "heads", "hidden", "features")
         if isinstance(self.embed_width, bool) or not isinstance(self.embed_width, int) or not 0 <= self.embed_width <= 2**16:
             raise ValueError(f"a network's embed_width must be a whole number ≥ 0, found {self.embed_width!r}")
-        if self.width % (2 * self.heads):
-            raise ValueError(
-                f"a network's width must be a multiple of twice its heads, found width {self.width} and {self.heads} heads"
-            )
+        check_heads(self.width, self.heads)
         if self.features % 2 or self.features < 4:
             raise ValueError(f"a network's features must be an even number ≥ 4, found {self.features}")
         if self.mlp_type not in ACTIVATIONS:

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unnoise.network.base import Cache
+from unnoise.network.config import check_heads, check_sizes
 from unnoise.network.dropout import Dropout
 from unnoise.network.visibility import Visibility, block_visibility
 
-LARGEST = {"depth": 1000, "width": 2**16, "heads": 2**12, "taps": 2**10, "attention_every": 2**10}
 LONGEST_UNFUSED = 256  # keys; with more of them the fused kernel wins
 SIZES = {  # name → what it sets; base is the papers' 12 × 768
     "nano": {"width": 64, "depth": 2, "heads": 2, "attention_every": 2},
@@ -75,16 +75,8 @@ class TransformerConfig:
             raise ValueError(f"a network's grid must be rows × columns = its length, found {self.grid} and {self.length}")
         if self.grid and math.isqrt(self.taps) ** 2 != self.taps:
             raise ValueError(f"with a grid a network's taps must be the square of an odd number, such as 9, found {self.taps}")
-        for name in ("inputs", "outputs", "length", "width", "depth", "heads", "taps", "attention_every", "channels"):
-            value = vars(self)[name]
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"a network's {name} must be a whole number ≥ 1, found {value!r}")
-            if value > LARGEST.get(name, 2**24):
-                raise ValueError(f"a network's {name} must be ≤ {LARGEST.get(name, 2**24):,}, found {value:,}")
-        if self.width % self.heads or (self.width // self.heads) % 2:
-            raise ValueError(
-                f"a network's width must be an even multiple of its heads, found width {self.width} and {self.heads} heads"
-            )
+        check_sizes(self, "inputs", "outputs", "length", "width", "depth", "heads", "taps", "attention_every", "channels")
+        check_heads(self.width, self.heads)
         if self.taps % 2 == 0:
             raise ValueError(f"a network's taps must be odd, found {self.taps}")
 

@@ -24,7 +24,9 @@ def layout(described: Mapping[str, Any], folder: Path) -> Layout:
     block, length = whole(described, "block_size"), whole(described, "model_length")
     if block > length:
         raise ValueError(f"its block_size {block} is larger than its model_length {length}")
-    return Layout(NAME, f"bd3lm:block={block}", length, whole(described, "n_heads"), hf_sizes(described), special=1)
+    return Layout(
+        NAME, f"bd3lm:block={block}", length, whole(described, "n_heads"), hf_sizes(described), special=1, own_mask=True
+    )
 
 
 def described(model: Exported) -> dict[str, Any]:

@@ -35,6 +35,11 @@ def codec_beside(folder: Path, vocab: int, masked: bool) -> Codec:
     mask = tokenizer.token_to_id(MASK)
     if masked and mask is not None and mask < vocab:
         raise ValueError(f"its tokenizer has {MASK} as token {mask}, and not behind the {vocab:,} tokens of texts")
+    return codec_of_tokenizer(tokenizer, vocab)
+
+
+def codec_of_tokenizer(tokenizer: Tokenizer, vocab: int) -> Codec:
+    """The codec of a model that knows tokens 0…vocab − 1, without what was added to its tokenizer from there on."""
     return PretrainedTokenizer(_first_tokens(tokenizer, vocab), vocab)
 
 

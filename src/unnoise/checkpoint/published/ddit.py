@@ -21,16 +21,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unnoise.checkpoint.published.beside import codec_beside
+from unnoise.checkpoint.published.beside import MASK, codec_beside, tokenizer_beside
 from unnoise.checkpoint.published.fields import whole
+from unnoise.checkpoint.published.numbers import check_numbers
 from unnoise.checkpoint.published.reader import Choices, Published, Reader, of_type
 from unnoise.checkpoint.published.tensor_files import folder_tensors
 from unnoise.method_table import method as method_named
 from unnoise.network.ddit import WAVES, frequencies
 
+NEVER = -1e6  # a logit, as in MDLM's code
 PREFIXES = ("module.", "_orig_mod.", "model.", "backbone.")
 EMBEDDING, HEAD = "vocab_embed.embedding", "output_layer.linear.weight"
 QKV, CONDITION, HIDDEN = "blocks.0.attn_qkv.weight", "sigma_map.mlp.2.weight", "blocks.0.mlp.0.weight"
+LABELS = "cond_map.embedding_table.weight"
 INV_FREQ, COS, SIN = "rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached"
 BUFFERS = (INV_FREQ, COS, SIN, "sampling_eps_min", "sampling_eps_max")
 BLOCK = {
@@ -55,7 +58,8 @@ class Layout:
     of sizes that the tensors tell too, by our names (vocab, width, depth, cond_width). special: how many rows of the embedding
     are behind the tokens of texts: a mask, padding. tokens: how many tokens of texts there are, where that is said otherwise.
     rounded: to a multiple of what rows may be rounded up. reads: fields of the network about time. labels: how many classes.
-    gaps: whether there is a head for gaps. swapped: whether the last two rows are exchanged. notes: what is worth to be kept.
+    gaps: whether there is a head for gaps. swapped: whether the last two rows are exchanged. own_mask: whether the mask is
+    a token of the tokenizer, where that has one. notes: what is worth to be kept.
     """
 
     layout: str
@@ -70,6 +74,7 @@ class Layout:
     labels: int = 0
     gaps: bool = False
     swapped: bool = False
+    own_mask: bool = False
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -95,7 +100,7 @@ def names(config: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[int, ...]
     yield "time_embed.2.weight", CONDITION, (condition, condition)
     yield "time_embed.2.bias", "sigma_map.mlp.2.bias", (condition,)
     if config["labels"]:
-        yield "label.weight", "cond_map.embedding_table.weight", (config["labels"] + 1, condition)
+        yield "label.weight", LABELS, (config["labels"] + 1, condition)
     shapes = {
         **{"attention_norm.weight": (width,), "qkv.weight": (3 * width, width), "out.weight": (width, width)},
         **{"norm.weight": (width,), "up.weight": (hidden, width), "up.bias": (hidden,)},
@@ -124,7 +129,10 @@ def read_ddit(layout: Layout, found: Mapping[str, Tensor], folder: Path, choices
     """The model of a layout from its tensors and the tokenizer beside them, or ValueError."""
     tensors = bare_names(found)
     sizes = tensor_sizes(tensors, layout)
-    rows, special = sizes["vocab"], special_rows(layout, sizes["vocab"], choices.mask_token)
+    if layout.labels and len(tensors.get(LABELS, ())) != layout.labels + 1:
+        raise ValueError(f"the tensor {LABELS} has not the rows of {layout.labels} classes and one more")
+    rows, mask = sizes["vocab"], mask_inside(layout, sizes["vocab"], folder, choices.mask_token)
+    special = special_rows(layout, rows, choices.mask_token) if mask is None else 0
     vocab = rows - special
     named = choices.method or layout.method
     method = method_named(named)
@@ -137,10 +145,24 @@ def read_ddit(layout: Layout, found: Mapping[str, Tensor], folder: Path, choices
     }
     codec = codec_beside(folder, vocab, bool(special))
     labels = tuple(str(i) for i in range(layout.labels))
+    notes = layout.notes if mask is None else {**layout.notes, "mask_token": mask}
     return Published(
         *(layout.layout, named, "ddit", config, codec, layout.length),
-        *(lambda: weights(layout, config, tensors), "", layout.notes, labels),
+        *(lambda: weights(layout, config, tensors, mask), "", notes, labels),
     )
+
+
+def mask_inside(layout: Layout, rows: int, folder: Path, chosen: int | None) -> int | None:
+    """The mask, where it is one of the tokens of the tokenizer, as BERT's [MASK] is, and not the row behind them."""
+    if not layout.own_mask:
+        return None
+    if chosen is not None:
+        if not 0 <= chosen < rows:
+            raise ValueError(f"its mask token must be one of its rows 0…{rows - 1}, found {chosen}")
+        return chosen if chosen < rows - 1 else None
+    tokenizer = tokenizer_beside(folder)
+    found = None if tokenizer is None else tokenizer.token_to_id(MASK)
+    return found if found is not None and found < rows - 1 else None
 
 
 def special_rows(layout: Layout, rows: int, mask: int | None) -> int:
@@ -153,8 +175,14 @@ def special_rows(layout: Layout, rows: int, mask: int | None) -> int:
     return rows - tokens
 
 
-def weights(layout: Layout, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors by our names, or ValueError if one is missing, misshapen, not finite or too many."""
+def weights(
+    layout: Layout, config: Mapping[str, Any], tensors: Mapping[str, Tensor], mask: int | None = None
+) -> dict[str, Tensor]:
+    """The tensors by our names, or ValueError if one is missing, misshapen, not finite or too many.
+
+    mask: the token that is the mask, where it is one of the K tokens. Then our mask, state K, is embedded as that token, and
+    the token itself is never predicted: SUBS gives it the logit −10⁶, and so does the bias of its row.
+    """
     left = dict(tensors)
     check_rotary(left, layout)
     stored = {**config, "inputs": config["head_rows"]}  # rows of the embedding in the file
@@ -164,6 +192,11 @@ def weights(layout: Layout, config: Mapping[str, Any], tensors: Mapping[str, Ten
     if layout.swapped:
         for name in ("embed.weight", "head.weight", "head.bias"):
             found[name] = torch.cat([found[name][:-2], found[name][-1:], found[name][-2:-1]])
+    if mask is not None:
+        bias = found["head.bias"].clone()
+        bias[mask] = NEVER
+        embedding = found["embed.weight"]
+        return found | {"embed.weight": torch.cat([embedding, embedding[mask : mask + 1]]), "head.bias": bias}
     return found | {"embed.weight": found["embed.weight"][: config["inputs"]]}
 
 
@@ -197,12 +230,8 @@ def taken(tensors: dict[str, Tensor], name: str, shape: tuple[int, ...]) -> Tens
     tensor = tensors.pop(name)
     if tuple(tensor.shape) != shape:
         raise ValueError(f"the tensor {name} has shape {list(tensor.shape)}, not {list(shape)}")
-    if not tensor.is_floating_point():
-        raise ValueError(f"the tensor {name} holds {str(tensor.dtype).removeprefix('torch.')}, not floating-point numbers")
-    whole = tensor.float()  # the same memory-mapped tensor, if it is float32 already
-    if not all(bool(torch.isfinite(end)) for end in torch.aminmax(whole)):
-        raise ValueError(f"the tensor {name} holds numbers that are not finite")
-    return whole.contiguous()
+    check_numbers(name, tensor)
+    return tensor.float().contiguous()  # the same memory-mapped tensor, if it is float32 already
 
 
 def check_rotary(tensors: dict[str, Tensor], layout: Layout) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unnoise.checkpoint.published.numbers import check_numbers
 from unnoise.data.codec import Codec
 
 WEIGHT, BIAS = ".weight", ".bias"
@@ -73,22 +74,13 @@ class Tensors:
         tensor = self.found.pop(name)
         if tuple(tensor.shape) != shape:
             raise ValueError(f"the tensor {name} has shape {list(tensor.shape)}, not {list(shape)}")
-        if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16, torch.float64) or not _finite(tensor):
-            raise ValueError(f"the tensor {name} holds numbers that are not finite, or whole numbers")
+        check_numbers(name, tensor)
         return tensor.float() if tensor.dim() == 1 or tensor.dtype == torch.float64 else tensor
 
     def check_all_taken(self, kind: str = "the Llama") -> None:
         """ValueError if something is left over: then it is another network."""
         if self.found:
             raise ValueError(f"the tensor {min(self.found)} is unknown to a network of {kind} type")
-
-
-def _finite(tensor: Tensor) -> bool:
-    """Whether all numbers are finite, in one pass without a copy."""
-    if not tensor.numel():
-        return True
-    low, high = torch.aminmax(tensor)
-    return bool(torch.isfinite(low) & torch.isfinite(high))
 
 
 def our_weights(tensors: Tensors, names: Names, config: Mapping[str, Any]) -> dict[str, Tensor]:

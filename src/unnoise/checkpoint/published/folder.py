@@ -22,8 +22,10 @@ COMPUTED = "rotary_emb.inv_freq"  # which older files hold
 
 def tensor_files(folder: Path) -> list[Path]:
     """The file, or those that the index names, or ValueError."""
-    if (folder / WEIGHTS).exists():
+    if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
+    if (folder / WEIGHTS).exists():  # a pipe may never end
+        raise ValueError(f"{WEIGHTS} is not an ordinary file")
     if not (folder / INDEX).exists():
         pickled = " (a pickle, which pytorch_model.bin is, is not opened)" if list(folder.glob("*.bin")) else ""
         raise ValueError(f"{WEIGHTS} is missing{pickled}")
@@ -49,15 +51,20 @@ def tensor_names(folder: Path) -> set[str]:
     return {name for name in found if not name.endswith(COMPUTED)}
 
 
-def tensors(folder: Path) -> dict[str, Tensor]:
-    """All tensors, memory-mapped: they are read from the disk as they are needed."""
+def all_tensors(folder: Path) -> dict[str, Tensor]:
+    """The tensors of all files, memory-mapped: they are read from the disk as they are needed."""
     found: dict[str, Tensor] = {}
     for path in tensor_files(folder):
         try:
             found |= read_tensors(path)[1]
         except ValueError as error:
             raise ValueError(f"{path.name}: {error}") from error
-    return {name: tensor for name, tensor in found.items() if not name.endswith(COMPUTED)}
+    return found
+
+
+def tensors(folder: Path) -> dict[str, Tensor]:
+    """The same without what is computed."""
+    return {name: tensor for name, tensor in all_tensors(folder).items() if not name.endswith(COMPUTED)}
 
 
 def tokenizer_of(folder: Path) -> Tokenizer | None:

@@ -41,7 +41,7 @@ READERS: tuple[Reader, ...] = (
     sedd.READER,
     lightning.READER,
 )
-DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, MemoryError, RuntimeError, RecursionError)
+DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, MemoryError, RuntimeError, RecursionError, OSError)
 
 
 def published_model(path: str | Path, choices: Choices | None = None) -> Published | None:

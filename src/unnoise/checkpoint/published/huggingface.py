@@ -12,6 +12,7 @@ from unnoise.checkpoint.published.fields import expect, flag, number, table, tok
 from unnoise.checkpoint.published.folder import codec_of, tensor_names, tensors, tokenizer_of
 from unnoise.checkpoint.published.reader import Choices, Published, Reader, of_type
 from unnoise.data.bpe import FILE as TOKENIZER
+from unnoise.network.config import LARGEST
 
 LAYER = "model.layers.{}"
 NAMES = Names(
@@ -30,6 +31,7 @@ NAMES = Names(
     q_norm=f"{LAYER}.self_attn.q_norm.weight",
     k_norm=f"{LAYER}.self_attn.k_norm.weight",
 )
+WIDEST_HEAD = LARGEST["width"]
 TYPES = ("llama", "mistral", "qwen2", "qwen3")
 
 
@@ -64,6 +66,8 @@ def network_config(described: Mapping[str, Any], names: set[str], causal: bool =
     expect(described, hidden_act="silu", mlp_bias=False)
     width, heads, vocab = (whole(described, name) for name in ("hidden_size", "num_attention_heads", "vocab_size"))
     size = whole(described, "head_dim", max(1, width // heads))
+    if size > WIDEST_HEAD:
+        raise ValueError(f"its head_dim must be ≤ {WIDEST_HEAD:,}, found {size:,}")
     rotary = table(described, "rope_parameters") or table(described, "rope_scaling")
     base = number(rotary, "rope_theta", number(described, "rope_theta", 10_000.0))
     length = whole(described, "max_position_embeddings")

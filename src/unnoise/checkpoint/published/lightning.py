@@ -91,10 +91,11 @@ def lightning_layout(config: Mapping[str, Any]) -> Layout:
         return Layout("duo" if name in UNIFORM else "udlm", f"udlm{options}", length, heads, sizes)
     if name in BLOCKS and parameterization == "subs" and not time:
         block = whole(config if "block_size" in config else algorithm, "block_size")
-        return Layout("bd3lm", f"bd3lm:block={block}", length, heads, sizes, special=1)
+        return Layout("bd3lm", f"bd3lm:block={block}", length, heads, sizes, special=1, own_mask=True)
     if name in (None, "mdlm") and parameterization == "subs":
         reads = sedd.noise_options(section(config, "noise"))[1] if time else {}
-        return Layout("mdlm", "mdlm:time=true" if time else "mdlm", length, heads, sizes, special=1, reads=reads)
+        named = "mdlm:time=true" if time else "mdlm"
+        return Layout("mdlm", named, length, heads, sizes, special=1, reads=reads, own_mask=True)
     if name in (None, "sedd") and parameterization == "sedd" and time:
         _, reads = sedd.noise_options(section(config, "noise"))
         return Layout("sedd", "sedd-absorb", length, heads, sizes, special=1, reads=reads)

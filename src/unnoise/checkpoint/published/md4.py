@@ -4,6 +4,7 @@ Its own checkpoints are orbax folders; what is read here is the tree of `ema_par
 by /, kernels [in, out]. Text only: images have another network.
 """
 
+import math
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +24,8 @@ from unnoise.method_table import method
 OFFSET = 1e-4  # ε of its schedules
 FILES = ("ema_params.npz", "params.npz")
 ROOT = "classifier/"
-LARGEST = 64 * 2**30  # bytes of a file's tensors
+MOST_PACKED = 16  # bytes of arrays for each byte of a file that was compressed
+SMALL = 64 * 2**20  # bytes that a file may hold however it was compressed
 
 
 def read_md4(folder: Path, described: Mapping[str, Any], choices: Choices) -> Published:
@@ -79,15 +81,23 @@ def _file(folder: Path) -> Path:
 def _shapes(file: Path) -> dict[str, tuple[int, ...]]:
     """The shapes of all arrays, without reading them."""
     found: dict[str, tuple[int, ...]] = {}
+    unpacked = 0
     try:
         with zipfile.ZipFile(file) as archive:
-            for name in archive.namelist():
-                with archive.open(name) as stream:
+            for entry in archive.infolist():
+                with archive.open(entry) as stream:
                     version = np.lib.format.read_magic(stream)
                     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-                    found[_called(name.removesuffix(".npy"))] = read(stream)[0]
+                    shape, _, dtype = read(stream)
+                    stated = math.prod(shape) * dtype.itemsize
+                    if stated != entry.file_size - stream.tell():
+                        raise ValueError(f"{entry.filename[:60]} states {stated:,} bytes, and has others")
+                    unpacked += stated
+                    found[_called(entry.filename.removesuffix(".npy"))] = shape
     except (OSError, ValueError, zipfile.BadZipFile, EOFError, NotImplementedError) as error:
         raise ValueError(f"{file.name} is damaged, or no .npz ({error})") from error
+    if unpacked > max(SMALL, MOST_PACKED * file.stat().st_size):
+        raise ValueError(f"{file.name} would unpack to {unpacked:,} bytes")
     return found
 
 
@@ -97,9 +107,7 @@ def _called(name: str) -> str:
 
 
 def _arrays(file: Path) -> dict[str, Tensor]:
-    shapes = _shapes(file)
-    if sum(4 * int(np.prod(shape, dtype=np.float64)) for shape in shapes.values()) > LARGEST:
-        raise ValueError(f"{file.name} holds more than {LARGEST:,} bytes")
+    _shapes(file)  # which checks the sizes
     try:
         with np.load(file, allow_pickle=False) as archive:
             return {_called(name): torch.from_numpy(np.ascontiguousarray(archive[name])) for name in archive.files}

@@ -24,6 +24,7 @@ def layout(described: Mapping[str, Any], folder: Path) -> Layout:
         whole(described, "n_heads"),
         hf_sizes(described),
         special=1,
+        own_mask=True,
     )
 
 

@@ -5,17 +5,24 @@ Lightning's checkpoints hold besides (omegaconf's configurations, tokenizers) be
 written and have no behaviour. A file that names anything else is refused, and the name is said.
 """
 
+import contextlib
 import pickle
+import pickletools
 import warnings
 import zipfile
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import torch
 
 PLAIN = ("typing.Any", *(f"builtins.{name}" for name in ("bool", "bytes", "dict", "float", "int", "list", "str", "tuple")))
 PACKAGES = ("omegaconf.", "transformers.", "tokenizers.", "lightning.", "pytorch_lightning.")
 ZIPPED = b"PK"
+LEGACY = 5  # pickles in a file before torch 1.6: a magic number, a version, the system, the object, the names of storages
+ALLOCATING = (  # which torch.load(weights_only=True) calls
+    *("builtins.bytearray", "__builtin__.bytearray", "torch.Tensor", "torch._tensor.Tensor"),
+    *("torch._utils._rebuild_meta_tensor_no_storage", "torch._utils._rebuild_wrapper_subclass"),
+)
 
 
 class StandIn:
@@ -40,6 +47,7 @@ def read_pickle(path: Path) -> Any:
     with open(path, "rb") as file:
         zipped = file.read(2) == ZIPPED
     try:
+        check_sizes(path, zipped)
         named = torch.serialization.get_unsafe_globals_in_checkpoint(path) if zipped else []
         for name in named:
             if name not in PLAIN and not name.startswith(PACKAGES):
@@ -53,6 +61,33 @@ def read_pickle(path: Path) -> Any:
         raise
     except (RuntimeError, OSError, EOFError, KeyError, IndexError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path.name} is no file of torch.save, or damaged ({_first(error)})") from error
+
+
+def check_sizes(path: Path, zipped: bool) -> None:
+    """ValueError for a pickle that asks for memory beyond what is in its file: torch.load would give it."""
+    with open(path, "rb") as file, contextlib.ExitStack() as opened:
+        if not zipped:
+            _check_names(path, file, LEGACY)
+            return
+        archive = opened.enter_context(zipfile.ZipFile(file))
+        for entry in archive.infolist():
+            if entry.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"{path.name} is no file of torch.save: {entry.filename[:60]!r} is compressed")
+            if entry.filename.endswith(".pkl"):
+                _check_names(path, opened.enter_context(archive.open(entry)), 1)
+
+
+def _check_names(path: Path, stream: IO[bytes], pickles: int) -> None:
+    """ValueError if one of the first pickles of a stream names a function that makes room for a number of things."""
+    for _ in range(pickles):
+        try:
+            for opcode, name, _ in pickletools.genops(stream):
+                if opcode.name == "GLOBAL" and str(name).replace(" ", ".", 1) in ALLOCATING:
+                    raise TypeError(str(name).replace(" ", ".", 1))
+        except TypeError as error:
+            raise ValueError(f"{path.name} is a pickle that would run {error}: it is not opened") from error
+        except Exception:  # no pickle, or none any more; torch.load says what it is
+            return
 
 
 def _first(error: Exception) -> str:

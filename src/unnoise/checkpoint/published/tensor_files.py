@@ -6,9 +6,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unnoise.checkpoint.published.folder import INDEX, WEIGHTS, tensor_files
+from unnoise.checkpoint.published.folder import INDEX, WEIGHTS, all_tensors
 from unnoise.checkpoint.published.pickled import read_pickle
-from unnoise.checkpoint.tensors import read_tensors
 
 PICKLE = "pytorch_model.bin"
 
@@ -17,13 +16,7 @@ def folder_tensors(folder: Path) -> dict[str, Tensor]:
     """All tensors of a folder by their names, or ValueError."""
     if (folder / PICKLE).exists() and not any((folder / name).exists() for name in (WEIGHTS, INDEX)):
         return state_dict(read_pickle(folder / PICKLE), PICKLE)
-    found: dict[str, Tensor] = {}
-    for path in tensor_files(folder):
-        try:
-            found |= read_tensors(path)[1]
-        except ValueError as error:
-            raise ValueError(f"{path.name}: {error}") from error
-    return found
+    return all_tensors(folder)
 
 
 def state_dict(found: object, what: str) -> dict[str, Tensor]:
@@ -33,4 +26,6 @@ def state_dict(found: object, what: str) -> dict[str, Tensor]:
     for name, tensor in found.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor) or tensor.layout != torch.strided:
             raise ValueError(f"{what} holds {str(name)[:60]!r}, which is no tensor")
+        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+            raise ValueError(f"{what} holds {name[:60]!r}, which stands for more numbers than are stored")
     return dict(found)

@@ -1,0 +1,53 @@
+"""Tiny models of random weights with the network ddit, one for each layout that is written, and checkpoints of Lightning."""
+
+from collections import OrderedDict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import unnoise
+from unnoise.model.model import Model
+
+KINDS = {  # layout, method, network, labels
+    "mdlm": ("mdlm", "mdlm", "ddit", 0),
+    "mdlm with time": ("mdlm", "mdlm:time=true", "ddit", 0),
+    "sedd": ("sedd", "sedd-absorb", "ddit", 0),
+    "sedd uniform": ("sedd", "sedd-uniform:scaled=false,schedule=geometric", "ddit:time_input=geometric", 0),
+    "bd3lm": ("bd3lm", "bd3lm:block=4", "ddit", 0),
+    "udlm": ("udlm", "udlm:eps=0.0", "ddit", 0),
+    "udlm with labels": ("udlm", "udlm:eps=0.0", "ddit", 3),
+    "duo": ("duo", "udlm", "ddit", 0),
+    "gidd": ("gidd", "gidd:p_uniform=0.1", "ddit:time_input=t", 0),
+    "flexmdm": ("flexmdm", "flexmdm:layout=end", "ddit:time_input=1-t", 0),
+}
+LENGTH = 12
+
+
+def built(method: str, network: str = "ddit", labels: int = 0, seed: int = 0) -> Model:
+    """A tiny model of random weights, none of them zero."""
+    codec = unnoise.codec("text8")
+    model = Model.build(method, codec, LENGTH, width=16, depth=2, heads=2, network=f"{network}", labels=labels, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in model.network.parameters():
+            weight.add_(0.2 * torch.randn(weight.shape, generator=generator))
+    model.network.eval()
+    return model
+
+
+def lightning(tensors: dict[str, Tensor], config: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"epoch": 0, "state_dict": OrderedDict(tensors), "hyper_parameters": {"config": config}, **more}
+
+
+def hydra(described: dict[str, Any]) -> dict[str, Any]:
+    """The training configuration of an mdlm with these sizes."""
+    model = {"hidden_size": described["hidden_dim"], "cond_dim": described["cond_dim"], "length": described["model_length"]}
+    model |= {"n_blocks": described["n_blocks"], "n_heads": described["n_heads"]}
+    return {
+        "backbone": "dit",
+        "parameterization": "subs",
+        "time_conditioning": False,
+        "model": model,
+        "noise": {"type": "loglinear"},
+    }
