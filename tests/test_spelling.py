@@ -20,6 +20,8 @@ from unnoise.data import Characters, Text8
 from unnoise.spelling import WORD, Candidate, Channel, Speller, Words, can_correct, context, counting, evidence, matched_case
 from unnoise.spelling.channel import edits
 from unnoise.spelling.distance import edit_distance
+from unnoise.spelling.english import are_variants
+from unnoise.spelling.lexicon import lexicon
 from unnoise.spelling.misspellings import misspellings
 from unnoise.spelling.spans import find_spans
 
@@ -360,3 +362,21 @@ def test_openings() -> None:
     assert {word for word, (_, opening) in spans.items() if opening} == {"the", "a", "bird", "cow"}
     assert {word for word, (name, _) in spans.items() if name} == {"dog", "egg", "fog"}
     assert list(find_spans(" \n ", {})) == []
+
+
+def test_british_and_american_spellings_are_no_mistakes_of_each_other() -> None:
+    for pair in (("mum", "mom"), ("colours", "colors"), ("centre", "center"), ("realised", "realized"), ("analyse", "analyze")):
+        assert are_variants(*pair) and are_variants(*reversed(pair)), pair
+    for pair in (("for", "four"), ("then", "than"), ("hour", "hor"), ("rise", "rize"), ("mum", "mommy")):
+        assert not are_variants(*pair), pair
+    text = "My mum painted the centre of the wall in another colour."
+    assert unnoise.load("wiki").correct(text, strength=0.7).text == text
+
+
+def test_a_right_word_that_the_training_text_lacks_is_left_alone() -> None:
+    model = unnoise.load("wiki")
+    assert model.words is not None and "pram" not in model.words.counts and "pram" in lexicon() and len(lexicon()) > 80_000
+    words = model.words.with_others(lexicon())
+    assert words.knows("pram") and words.knows("the") and not words.knows("capakity")
+    text = "She pushed the pram along the road."
+    assert model.correct(text).text == text

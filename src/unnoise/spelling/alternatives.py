@@ -7,7 +7,7 @@ import numpy as np
 
 from unnoise.spelling.channel import FREQUENT, Channel, evidence, of_change, of_word
 from unnoise.spelling.distance import edit_distance
-from unnoise.spelling.english import CONFUSED, CONTRACTED, CONTRACTIONS, ONE_LETTER_WORDS
+from unnoise.spelling.english import CONFUSED, CONTRACTED, CONTRACTIONS, ONE_LETTER_WORDS, are_variants
 from unnoise.spelling.words import KEPT, Words
 
 PART = 50  # a word is split into words that occur more often
@@ -64,7 +64,7 @@ class Alternatives:
             return own - self.channel.score(evidence(self.words, written, other)), other
 
         special = (*self._same_sound(word), *self._split(word), *self._apostrophe(word), *self._confused(word))
-        others = {other + rest for other in special}
+        others = {other + rest for other in special if not self._is_variant(word, other)}
         if rest:
             others.add(word + rest.strip())
         found = sorted(map(behind, others))
@@ -73,9 +73,13 @@ class Alternatives:
             if least[place] >= (found[most - 1][0] if len(found) >= most else margin):
                 break
             other = self.words.in_order[places[place]] + rest
-            if other not in others:
+            if other not in others and not self._is_variant(word, self.words.in_order[places[place]]):
                 bisect.insort(found, behind(other))
         return [pair for pair in found[:most] if pair[0] < margin]
+
+    def _is_variant(self, word: str, other: str) -> bool:
+        """Whether a word that the list has is the other in another spelling."""
+        return self.words.knows(word) and are_variants(word, other)
 
     def _least_behind(self, word: str, written: str, scores: np.ndarray) -> np.ndarray:
         """How far words are behind at least, from what each scores by itself and for its edits: if all else speaks for it."""
@@ -109,7 +113,7 @@ class Alternatives:
 
     def _split(self, word: str) -> Iterator[str]:
         """Two words that may have been written as this one, if it is unknown."""
-        for cut in range(1, 0 if word in self.words.counts else len(word)):
+        for cut in range(1, 0 if self.words.knows(word) else len(word)):
             parts = (word[:cut], word[cut:])
             words = all(part in ONE_LETTER_WORDS or (len(part) > 1 and part not in CONTRACTED) for part in parts)
             if words and min(self.words.counts.get(part, 0) for part in parts) > PART:

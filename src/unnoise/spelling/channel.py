@@ -58,29 +58,29 @@ class Channel:
 
 
 WORD_CHANNEL = Channel(  # with the context of a masked model over word pieces
-    count=0.1,
-    context=0.48,
-    letter=1.04,
-    unknown=-2.46,
-    vowel=-1.91,
-    consonant=-2.02,
-    double=-1.39,
-    swap=-1.69,
-    first=-0.71,
-    sound=-1.62,
-    name=-1.36,
-    opening=-1.43,
-    contraction=1.84,
-    genitive=-0.43,
+    count=0.11,
+    context=0.5,
+    letter=1.07,
+    unknown=-3.64,
+    vowel=-1.9,
+    consonant=-1.97,
+    double=-1.55,
+    swap=-1.73,
+    first=-0.62,
+    sound=-1.63,
+    name=-1.01,
+    opening=-1.25,
+    contraction=1.76,
+    genitive=-0.28,
     pieces=-0.52,
-    known_context=0.26,
-    known=-2.09,
-    frequent=-0.34,
-    short=-0.61,
-    split=-4.07,
-    join=2.33,
-    ending=1.44,
-    confused=0.64,
+    known_context=0.25,
+    known=-1.9,
+    frequent=-0.57,
+    short=-0.57,
+    split=-4.16,
+    join=2.34,
+    ending=1.55,
+    confused=0.83,
 )
 
 
@@ -105,7 +105,7 @@ def of_word(words: Words, intended: str) -> dict[str, float]:
     return {
         "count": sum(map(words.log_p, parts)),
         "letter": float(len(intended)),
-        "unknown": float(sum(part not in words.counts for part in parts)),
+        "unknown": float(sum(not words.knows(part) for part in parts)),
     }
 
 
@@ -115,7 +115,7 @@ def of_change(words: Words, written: str, name: bool = False, opening: bool = Fa
     return {
         "name": float(name),
         "opening": float(opening),
-        "known": float(fewest > 0),
+        "known": float(all(map(words.knows, words.parts(written)))),
         "frequent": float(fewest > FREQUENT),
         "short": float(len(written) < 4),
     }

@@ -15,8 +15,8 @@ AT_ONCE = 64  # words compared with all others at once
 
 def check_installed() -> None:
     """ValueError, with what to do, unless the libraries are there."""
-    if any(importlib.util.find_spec(name) is None for name in ("rapidfuzz", "jellyfish")):
-        raise ValueError("spell checking needs rapidfuzz and jellyfish: pip install 'unnoise[spelling]'")
+    if any(importlib.util.find_spec(name) is None for name in ("rapidfuzz", "jellyfish", "symspellpy")):
+        raise ValueError("spell checking needs rapidfuzz, jellyfish and symspellpy: pip install 'unnoise[spelling]'")
 
 
 def edit_distance(one: str, other: str) -> int:

@@ -1,5 +1,7 @@
 """What is English about this spell checker, besides how words sound."""
 
+import re
+
 VOWELS = frozenset("aeiouy")
 ENDINGS = frozenset(("s", "es", "d", "ed", "ing", "e", "ly"))  # grammatical ones
 CONTRACTED = frozenset(("nt", "re", "ve", "ll"))  # what is left of wasn't and we've in a text without apostrophes
@@ -23,6 +25,30 @@ way weigh, weak week, wear where were we're, weather whether, which witch, who's
 CONFUSED = {
     word: frozenset(words.split()) - {word} for words in _CONFUSED.replace("\n", " ").split(",") for word in words.split()
 }  # known words that are often written for each other
+_VARIANTS = """\
+aeroplane airplane, aluminium aluminum, cosy cozy, defence defense, grey gray, jewellery jewelry, licence license, moustache
+mustache, mum mom, mummy mommy, mums moms, offence offense, plough plow, programme program, programmes programs, pyjamas
+pajamas, sceptical skeptical, tyre tire, tyres tires
+"""
+VARIANTS = frozenset(frozenset(words.split()) for words in _VARIANTS.replace("\n", " ").split(","))
+_BRITISH = (  # endings, and what they are in American spelling
+    (re.compile(r"(\w{3,})our(s|ed|ing|ite|ites|ful|able|less|hood)?"), r"\1or\2"),
+    (re.compile(r"(\w{3,})re(s?)"), r"\1er\2"),
+    (re.compile(r"(\w{4,})is(e|es|ed|er|ing|ation)"), r"\1iz\2"),
+    (re.compile(r"(\w{3,})ys(e|es|ed|ing)"), r"\1yz\2"),
+)
+
+
+def are_variants(one: str, other: str) -> bool:
+    """Whether two words are one, in British and in American spelling: neither is a mistake for the other."""
+    if frozenset((one, other)) in VARIANTS:
+        return True
+    return any(
+        pattern.sub(american, british) == plain
+        for british, plain in ((one, other), (other, one))
+        for pattern, american in _BRITISH
+        if pattern.fullmatch(british)
+    )
 
 
 def differ_by_ending(one: str, other: str) -> bool:

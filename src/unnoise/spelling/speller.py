@@ -16,6 +16,7 @@ from unnoise.spelling.channel import Channel, channel_for
 from unnoise.spelling.context import can_correct, context_scores, token_span
 from unnoise.spelling.counting import WORD
 from unnoise.spelling.distance import check_installed
+from unnoise.spelling.lexicon import lexicon
 from unnoise.spelling.spans import Span, find_spans
 from unnoise.spelling.word_candidates import FLOOR, WordCandidates
 from unnoise.spelling.word_context import WordContext, reads_words
@@ -29,6 +30,7 @@ MOST_BY_WORDS = 24  # where one row of the network answers for all of them
 MARGIN = 4.0  # nats before context: alternatives that are further behind what is written are not considered
 CONTEXT_RANGE = 30.0  # nats by which context can prefer a candidate to what is written: twice the most that was seen
 EXPONENT = 1.5  # of 1 − strength
+EXPONENT_UNKNOWN, EXPONENT_JOIN = 2.0, 1.0  # with a model over word pieces: an unknown word, and two words that become one
 DOUBT = 3  # how much more than what else could be meant counts whether what is written is meant
 
 
@@ -66,9 +68,10 @@ class Speller:
             raise ValueError("spell checking needs a list of words, and this one is empty: was the training text English?")
         check_installed()
         by_words = reads_words(model)
-        self.model, self.words, self.channel = model, words, channel or channel_for(by_words)
-        self.word_candidates = WordCandidates(WordContext(model), words, self.channel) if by_words else None
-        self.alternatives = Alternatives(words, self.channel)
+        self.words = words.with_others(lexicon()) if by_words else words
+        self.model, self.channel = model, channel or channel_for(by_words)
+        self.word_candidates = WordCandidates(WordContext(model), self.words, self.channel) if by_words else None
+        self.alternatives = Alternatives(self.words, self.channel)
         self.doubt = DOUBT if by_words else 0
         self.decided = min(MARGIN, abs(self.channel.context) * CONTEXT_RANGE)  # nats before context that context cannot undo
 
@@ -82,7 +85,7 @@ class Speller:
         alone = len(WORD.findall(text)) == 1
         sets = self.candidates(text, {word.lower() for word in keep}, complete=alone)
         if alone:
-            sets = [some[1:] if some[1:] and some[0].text not in self.words.counts else some for some in sets]
+            sets = [some[1:] if some[1:] and not self.words.knows(some[0].text) else some for some in sets]
         edits = self.edits(text, sets, strength)
         pieces: list[str] = []
         last = 0
@@ -93,7 +96,7 @@ class Speller:
 
     def edits(self, text: str, sets: Iterable[list[Candidate]], strength: float) -> list[Edit]:
         """What changes: p of the likeliest candidate must be above (1 − strength)^1.5; with a model over word pieces p times
-        (1 − p of what is written)³."""
+        (1 − p of what is written)³; above (1 − strength)² for an unknown word, above 1 − strength for two that become one."""
         edits: list[Edit] = []
         covered = 0
         for candidates in sets:
@@ -102,7 +105,7 @@ class Speller:
             best, likeliest = ranked[0]
             before = text[likeliest.start : likeliest.stop]
             as_written = sum(p for p, candidate in ranked if candidate.text.lower() == before.lower())
-            sure = best * (1 - as_written) ** self.doubt > (1 - strength) ** EXPONENT
+            sure = best * (1 - as_written) ** self.doubt > (1 - strength) ** self._exponent(likeliest)
             if likeliest.text.lower() == before.lower() or not sure or likeliest.start < covered:
                 continue
             before, after, *others = without_shared_end([before, *(other.text for _, other in ranked[:4])])
@@ -110,6 +113,14 @@ class Speller:
             edits.append(Edit(likeliest.start, before, matched_case(before, after), best, alternatives))
             covered = likeliest.start + len(before)
         return edits
+
+    def _exponent(self, likeliest: Candidate) -> float:
+        """How the limit for a change falls with the strength."""
+        if not self.word_candidates:
+            return EXPONENT
+        if likeliest.evidence.get("join"):
+            return EXPONENT_JOIN
+        return EXPONENT if likeliest.evidence.get("known") else EXPONENT_UNKNOWN
 
     def candidates(self, text: str, keep: Collection[str] = (), complete: bool = False) -> Iterator[list[Candidate]]:
         """For each word that may have to change its candidates, with all that speaks for them; the first is what is written.
@@ -160,7 +171,7 @@ class Speller:
                 yield span, [span.word + span.rest.strip().lower()]
             alone = span._replace(stop=span.start + len(span.word), rest="")
             others = alternatives.get((span.word, ""), [])
-            yield alone, [other for _, other in (others[:MOST] if span.word in self.words.counts else others)]
+            yield alone, [other for _, other in (others[:MOST] if self.words.knows(span.word) else others)]
 
 
 def softmax(scores: list[float]) -> list[float]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from unnoise.spelling.candidate import Candidate, candidate, matched_case
 from unnoise.spelling.channel import Channel
 from unnoise.spelling.distance import edit_distance, sound
-from unnoise.spelling.english import differ_by_ending
+from unnoise.spelling.english import are_variants, differ_by_ending
 from unnoise.spelling.spans import Span
 from unnoise.spelling.word_context import Answer, Reading, WordContext
 from unnoise.spelling.words import Words
@@ -94,7 +94,7 @@ class WordCandidates:
         candidates = [candidate(self.words, span, other) for other in (written, *others)]
         before = text[span.start : span.stop]
         tokens = [self.context.encode(matched_case(before, one.text), blank) for one in candidates]
-        known = all(part in self.words.counts for part in self.words.parts(written))
+        known = all(map(self.words.knows, self.words.parts(written)))
         return Case(span, candidates, tokens, known, [])
 
     def _with_proposals(self, case: Case, answer: Answer) -> Case:
@@ -149,6 +149,8 @@ class WordCandidates:
 
 def alike(written: str, other: str, known: bool) -> bool:
     """Whether a word that fits may be meant by what is written: by a known word only what sounds the same, or is nearest."""
+    if known and are_variants(written, other):
+        return False
     if differ_by_ending(written, other):
         return True
     edits = edit_distance(written, other)

@@ -19,10 +19,13 @@ LARGEST = 64 * 2**20  # bytes of it, unpacked
 
 
 class Words:
-    """The words of a training text with their counts; a list that must still be counted is counted when it is first asked."""
+    """The words of a training text with their counts; a list that must still be counted is counted when it is first asked.
 
-    def __init__(self, counts: dict[str, int] | Callable[[], dict[str, int]]):
-        self._counts = counts
+    others: words that the training text does not have and that are right all the same; they are not proposed.
+    """
+
+    def __init__(self, counts: dict[str, int] | Callable[[], dict[str, int]], others: frozenset[str] = frozenset()):
+        self._counts, self.others = counts, others
         self._near: dict[tuple[str, int], tuple[np.ndarray, np.ndarray]] = {}
 
     @cached_property
@@ -31,6 +34,14 @@ class Words:
         if callable(self._counts):
             self._counts = self._counts()  # which lets go of the texts
         return self._counts
+
+    def knows(self, word: str) -> bool:
+        """Whether this is a word."""
+        return word in self.counts or word in self.others
+
+    def with_others(self, others: frozenset[str]) -> "Words":
+        """The same list, which knows these words too."""
+        return Words(self.counts, others)
 
     @cached_property
     def total(self) -> int:
