@@ -90,6 +90,11 @@ MODELS = [
                 f"{WHOLE_STORIES} --batch 24 --init {{before}} --precision bfloat16 --matrix-lr 0.01 --other-lr 0.0015 "
                 "--steps 1700",
             ),
+            Stage(
+                "bd3lm:block=4,whole=0.9,hidden=0.6",
+                f"{WHOLE_STORIES} --batch 24 --init {{before}} --precision bfloat16 --matrix-lr 0.01 --other-lr 0.0015 "
+                "--steps 4300",
+            ),
         ),
         dtype="int8",
         sampling="sampler=block:inner=confidence,temperature=0.9,top_p=0.9,steps=256",
@@ -112,6 +117,10 @@ MODELS = [
         stages=(
             Stage("ar", f"{WIKI_AR} --steps 500", "{data}/text8"),
             Stage("mdlm", "--init {before} --length 128 --batch 32 --precision bfloat16 --steps 2300"),
+            Stage(
+                "mdlm",
+                "--init {before} --length 128 --batch 32 --precision bfloat16 --matrix-lr 0.012 --other-lr 0.002 --steps 5000",
+            ),
         ),
         dtype="int8",
     ),

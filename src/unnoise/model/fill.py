@@ -18,7 +18,7 @@ from unnoise.process.masked import Masked
 if TYPE_CHECKING:
     from unnoise.model.model import Model
 
-WINDOW = 192  # tokens that are read, the word's included
+WINDOW = 96  # tokens that are read, the word's included
 READ = 12 * WINDOW  # characters on each side that the window is taken from
 DRAWS = 32  # fillings that are drawn from a model of variable length
 DRAW_STEPS = 16

@@ -23,6 +23,7 @@ from unnoise.process.masked import Masked
 
 BEAM = 8  # states of each length that are kept
 CHILDREN = 8  # tokens that are tried at a position
+LAST = 24  # and at the last one of a word, after which the network is not asked again
 RANKED = 16  # words below so many others are not pursued
 ROWS = 64  # rows of a network call, at most
 
@@ -92,14 +93,15 @@ class MaskedSearch:
         log_p = self._log_p(rows, [[self.start + i for i in places] for places in hidden])
         is_first = torch.tensor([i == 0 for places in hidden for i in places], device=log_p.device)[:, None]
         allowed = torch.where(is_first, self.begins, self.words.inside)
-        best = log_p.masked_fill(~allowed, -torch.inf).topk(min(CHILDREN, log_p.shape[1]))
+        best = log_p.masked_fill(~allowed, -torch.inf).topk(min(LAST, log_p.shape[1]))
         values = best.values.split([len(places) for places in hidden])
         indices = best.indices.split([len(places) for places in hidden])
         children = []
         for state, places, value, index in zip(states, hidden, values, indices, strict=True):
             surest = int(value[:, 0].argmax())
             at = places[surest]
-            for log_q, token in zip(value[surest].tolist(), index[surest].tolist(), strict=True):
+            tried = CHILDREN if len(places) > 1 else LAST
+            for log_q, token in zip(value[surest, :tried].tolist(), index[surest, :tried].tolist(), strict=True):
                 if log_q > -torch.inf:
                     children.append(Found((*state.tokens[:at], token, *state.tokens[at + 1 :]), state.log_p + log_q))
         return children

@@ -1,4 +1,4 @@
-"""How far two words are apart in letters and in sound (rapidfuzz and jellyfish, the extra `spelling`)."""
+"""How far two words are apart in letters and in sound (rapidfuzz and jellyfish, of the extra `spelling`)."""
 
 import importlib.util
 from collections.abc import Iterator, Sequence
