@@ -30,7 +30,7 @@ MOST_BY_WORDS = 24  # where one row of the network answers for all of them
 MARGIN = 4.0  # nats before context: alternatives that are further behind what is written are not considered
 CONTEXT_RANGE = 30.0  # nats by which context can prefer a candidate to what is written: twice the most that was seen
 EXPONENT = 1.5  # of 1 − strength
-EXPONENT_DOUBTFUL = 2.0  # with a model over word pieces, for an unknown word, or one that is often written for another
+EXPONENT_DOUBTFUL = 1.8  # with a model over word pieces, for an unknown word, or one that is often written for another
 EXPONENT_KNOWN = 0.75  # and for all other words
 DOUBT = 3  # how much more than what else could be meant counts whether what is written is meant
 
@@ -97,8 +97,8 @@ class Speller:
 
     def edits(self, text: str, sets: Iterable[list[Candidate]], strength: float) -> list[Edit]:
         """What changes: p of the likeliest candidate must be above (1 − strength)^1.5; with a model over word pieces p times
-        (1 − p of what is written)³, above (1 − strength)² for a word that is unknown or often written for the other, and above
-        (1 − strength)^0.75 for all others."""
+        (1 − p of what is written)³, above (1 − strength)^1.8 for a word that is unknown or often written for the other, and
+        above (1 − strength)^0.75 for all others."""
         edits: list[Edit] = []
         covered = 0
         for candidates in sets:
