@@ -261,6 +261,7 @@ MISTAKES = {
     "convert nowhere --out elsewhere": "there is no model in nowhere",
     "export runs/mdlm --to mdlm --out elsewhere": "train with --network ddit",
     "export runs/mdlm --to mdlm --out runs/ar": "holds a model already",
+    "push runs/mdlm owner//name": "a model on the hub is called owner/name, found 'owner//name'",
     "train mdlm --data text.txt --steps 1 --minutes 1": "either steps or minutes",
     "train mdlm --data text.txt --steps 1 --size huge": "unknown size 'huge'",
     "train mdlm --data text.txt --steps 1 --codec morse": "unknown codec 'morse'",

@@ -250,7 +250,7 @@ def test_which_method_and_which_mask_a_folder_says(tmp_path: Path) -> None:
     assert unnoise.load(folder).network.config["mask_token"] == unnoise.load(folder).codec.encode("a")[0]
     with pytest.raises(ValueError, match="mask_token must be one of its tokens 0…319, found 320"):
         unnoise.load(folder, mask_token=VOCAB)
-    with pytest.raises(ValueError, match="for published diffusion models"):
+    with pytest.raises(ValueError, match="mask_token, method and codec are for published models"):
         unnoise.load("stories", mask_token=3)
 
 

@@ -174,7 +174,7 @@ def test_which_models_read_words() -> None:
     ],
 )
 def test_context_finds_real_word_errors(wrong: str, right: str) -> None:
-    assert Speller(counting_model(), Words(COUNTS)).correct(wrong, strength=0.8).text == right
+    assert Speller(counting_model(), Words(COUNTS)).correct(wrong, strength=0.95).text == right
 
 
 def test_the_model_proposes_words_that_no_list_search_finds() -> None:

@@ -29,7 +29,8 @@ def can_mauve() -> bool:
 def features(judge: Model, texts: Sequence[str]) -> np.ndarray:
     """The judge's hidden state at the last token of each text, of a long one at the last that it reads: [N, W] float32."""
     network = judge.network.eval()
-    blocks = getattr(network, "blocks", None)
+    parts = dict(network.named_children())
+    blocks = parts.get("blocks")
     if not isinstance(blocks, nn.ModuleList):
         raise ValueError("MAUVE reads the hidden states of a judge that has blocks, as the networks of this package have")
     states: list[Tensor] = []
@@ -42,7 +43,7 @@ def features(judge: Model, texts: Sequence[str]) -> np.ndarray:
             reader.next_token(torch.cat([start, tokens], 1), None)
     finally:
         handle.remove()
-    norm = getattr(network, "norm", normalise)
+    norm = parts.get("norm", normalise)
     return norm(torch.cat(states)).float().cpu().numpy()
 
 

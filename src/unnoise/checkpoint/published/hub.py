@@ -47,7 +47,7 @@ class Upload:
         """ValueError where nothing could be uploaded: the package, a token or the network is missing, or the id is none."""
         try:
             from huggingface_hub import HfApi, constants, get_token
-            from huggingface_hub.utils import validate_repo_id
+            from huggingface_hub.utils import HfHubHTTPError, validate_repo_id
         except ImportError as error:
             raise ValueError("to upload a model to the Hugging Face hub install unnoise[hub]") from error
         if ID.fullmatch(repo_id) is None:
@@ -63,9 +63,9 @@ class Upload:
         api = HfApi()
         try:
             api.whoami()
+        except HfHubHTTPError as error:
+            raise ValueError(f"the hub at {api.endpoint} does not take the token: {_reason(error)}") from error
         except Exception as error:
-            if getattr(error, "response", None) is not None:
-                raise ValueError(f"the hub at {api.endpoint} does not take the token: {_reason(error)}") from error
             raise ValueError(f"the hub at {api.endpoint} cannot be reached: {_reason(error)}") from error
         return cls(api, repo_id)
 
