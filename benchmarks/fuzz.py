@@ -40,6 +40,8 @@ from unnoise.training.checkpoint import has_state
 from unnoise.training.loop import TrainingRun
 from unnoise.training.options import TrainingOptions
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
 COUNTS = {"models": 2000, "states": 200, "images": 200, "commands": 300, "requests": 5000}
 SECONDS = 10
 TEXT = "the cat sat on the mat while a dog barked at the moon and seven birds sang in the old tree. " * 40
@@ -112,16 +114,10 @@ ODD_VALUES: list[Any] = [
 
 def damage_json(content: bytes, rng: random.Random) -> bytes:
     """One node of the tree replaced, removed or put in besides."""
+    from json_tree import places_in
+
     tree = json.loads(content)
-    places: list[tuple[Any, Any]] = []
-
-    def walk(node: Any) -> None:
-        for key in list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ():
-            places.append((node, key))
-            walk(node[key])
-
-    walk(tree)
-    node, key = rng.choice(places)
+    node, key = rng.choice(list(places_in(tree)))
     what = rng.randrange(4)
     if what == 0:
         del node[key]

@@ -1,13 +1,19 @@
 """Tiny models of random weights with the network ddit, one for each layout that is written, and checkpoints of Lightning."""
 
 from collections import OrderedDict
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
 import unnoise
+from unnoise.denoiser import predict
+from unnoise.families.insertion.denoiser import predict_insertion
+from unnoise.families.insertion.process import Insertion
 from unnoise.model.model import Model
+from unnoise.process.base import Process
 
 KINDS = {  # layout, method, network, labels
     "mdlm": ("mdlm", "mdlm", "ddit", 0),
@@ -51,3 +57,41 @@ def hydra(described: dict[str, Any]) -> dict[str, Any]:
         "model": model,
         "noise": {"type": "loglinear"},
     }
+
+
+def copied(source: Path, target: Path) -> Path:
+    """The same folder once more, without the tokenizer, which is the same for all."""
+    target.mkdir(parents=True)
+    for path in source.iterdir():
+        if path.name != "tokenizer.json":
+            (target / path.name).write_bytes(path.read_bytes())
+    return target
+
+
+@torch.no_grad()
+def outputs(model: Model) -> list[Tensor]:
+    """What a model predicts of some noised texts."""
+    x = torch.randint(27, (3, LENGTH), generator=torch.Generator().manual_seed(1))
+    t = torch.tensor([0.2, 0.5, 0.9])
+    process = model.process
+    if isinstance(process, Insertion):
+        found = predict_insertion(model.denoiser, process, process.corrupt(x, t, torch.Generator().manual_seed(2)).x, t)
+        return [found.log_probs, found.gaps]
+    assert isinstance(process, Process)
+    x_t = process.corrupt(x, t, torch.Generator().manual_seed(2))
+    denoisers = [model.denoiser.condition(label) for label in (None, 0, 2)] if model.labels else [model.denoiser]
+    return [predict(denoiser, process, x_t, t, process.active(x_t)).values for denoiser in denoisers]
+
+
+def same(found: list[Tensor], expected: list[Tensor]) -> bool:
+    """To the last digits, which depend on where in memory a matrix begins."""
+    return all(torch.allclose(a, b, atol=1e-5) for a, b in zip(found, expected, strict=True))
+
+
+def refused(folder: Path) -> str:
+    """The one sentence with which a folder is refused."""
+    with pytest.raises(ValueError) as error:
+        unnoise.load(folder)
+    words = str(error.value)
+    assert "\n" not in words and len(words) < 600
+    return words

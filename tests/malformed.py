@@ -28,6 +28,7 @@ from torch.utils._pytree import tree_flatten
 import unnoise
 from ddit_checkpoints import KINDS, built, hydra, lightning
 from decoders import DREAM, MASK, TEXTS, VOCAB, biased, random_weights, write_huggingface, write_llada, write_llama2c, write_md4
+from json_tree import places_in
 from unnoise.checkpoint.export import CHECKPOINT, export
 from unnoise.checkpoint.published.folder import INDEX, WEIGHTS
 from unnoise.checkpoint.published.tensor_files import PICKLE
@@ -140,14 +141,7 @@ def change_kind(path: Path, rng: random.Random) -> None:
 def change_json(path: Path, rng: random.Random) -> None:
     """One node of the tree replaced, removed, moved or put in besides."""
     tree = json.loads(path.read_bytes())
-    places: list[tuple[Any, Any]] = []
-
-    def walk(node: Any) -> None:
-        for key in list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ():
-            places.append((node, key))
-            walk(node[key])
-
-    walk(tree)
+    places = list(places_in(tree))
     shallow = [(node, key) for node, key in places if node is tree]
     node, key = rng.choice(shallow if rng.randrange(2) else places)
     what = rng.randrange(7)
