@@ -1,6 +1,7 @@
 """Spelling by the model's context: exact scores, rows that hide several words, real-word errors, proposals of the model."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from unnoise import Model
 from unnoise.data.bpe import Bpe
 from unnoise.denoiser import predict_clean
-from unnoise.spelling import Channel, Speller, Words, word_context
+from unnoise.spelling import Candidate, Channel, Speller, Words, word_context
 from unnoise.spelling.word_candidates import FLOOR, alike
 from unnoise.spelling.word_context import Place, WordContext, has_letters_only, reads_words
 
@@ -197,6 +198,27 @@ def test_apostrophes_that_were_left_out() -> None:
     assert Speller(random_model(), Words(COUNTS | {"i": 90, "m": 9}), Channel(contraction=20.0)).correct(
         "and im there"
     ).text == ("and I'm there")
+
+
+@pytest.mark.parametrize(
+    ("facts", "limit"),
+    [
+        ({"known": 1.0}, 0.5**0.75),
+        ({"known": 1.0, "confused": 1.0}, 0.5**1.8),
+        ({"name": 1.0}, 0.5**0.75),
+        ({}, 0.5**1.8),
+        ({"known": 1.0, "join": 1.0}, 0.5**0.15),
+        ({"join": 1.0}, 0.5**1.8),
+    ],
+)
+def test_how_sure_a_change_must_be(facts: dict[str, float], limit: float) -> None:
+    """Of two candidates with p and q = 1 − p it is p·(1 − q)³ = p⁴ that has to be above the limit."""
+    made = Speller(
+        random_model(), Words(COUNTS), Channel(**dict.fromkeys(("known", "confused", "name", "join"), 0.0), count=1.0)
+    )
+    for p, changes in ((limit**0.25 + 0.001, True), (limit**0.25 - 0.001, False)):
+        ahead = Candidate(0, 5, "other", facts | {"count": math.log(p / (1 - p))})
+        assert bool(made.edits("wrote", [[Candidate(0, 5, "wrote", {}), ahead]], 0.5)) == changes
 
 
 def test_a_word_alone_is_spelled() -> None:
