@@ -95,6 +95,11 @@ MODELS = [
                 f"{WHOLE_STORIES} --batch 24 --init {{before}} --precision bfloat16 --matrix-lr 0.01 --other-lr 0.0015 "
                 "--steps 4300",
             ),
+            Stage(
+                "bd3lm:block=4,whole=0.9,hidden=0.6",
+                f"{WHOLE_STORIES} --batch 48 --workers 2 --init {{before}} --precision bfloat16 --matrix-lr 0.01 "
+                "--other-lr 0.0015 --seed 7 --steps 3800",
+            ),
         ),
         dtype="int8",
         sampling="sampler=block:inner=confidence,temperature=0.9,top_p=0.9,steps=256",

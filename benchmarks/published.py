@@ -1,10 +1,13 @@
 """A published checkpoint at its real size: opening it, its memory, scoring a window, and what a sampling call costs.
 
-    python benchmarks/published.py [--folder path/to/mdlm-owt] [--calls 5]
+    python benchmarks/published.py [--kind mdlm] [--folder path/to/mdlm-owt] [--calls 5]
+    python benchmarks/published.py --kind qwen3
 
-Without --folder random weights of MDLM's size on OpenWebText (12 × 768, 50,258 rows) are written in its layout to a temporary
-folder. Each figure is measured in a process of its own, by what Linux says of its memory. "Products" are the matrix products of
-a call and nothing else: those of the blocks, of attention, and of the output head at the same positions, on random numbers.
+Without --folder random weights are written to a temporary folder: `mdlm` has MDLM's size on OpenWebText (12 × 768, 50,258 rows,
+float32), `qwen3` that of Qwen3-0.6B in the layout a2d-qwen3 (28 × 1,024, 151,936 rows, bfloat16). Each figure is measured in a
+process of its own, by what Linux says of its memory. "Products" are the matrix products of a call and nothing else: those of
+the blocks, of attention, and of the output head at the same positions, on random numbers and with weights in float32. One text
+of 1,024 tokens in 128 calls costs 128 times as much as a call.
 """
 
 import argparse
@@ -13,39 +16,75 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 from torch.nn import functional as F
 
-WIDTH, DEPTH, HEADS, CONDITION, ROWS, LENGTH = 768, 12, 12, 128, 50_258, 1024
+LENGTH = 1024
 POSITIONS = 32  # at which a sampling call predicts
 LIMITS = {"opening seconds": 3.0, "resident / weights": 1.15, "scoring GB": 1.5, "call / products": 1.15}
+MDLM = {"model_type": "mdlm", "vocab_size": 50_258, "model_length": LENGTH, "hidden_dim": 768, "cond_dim": 128}
+MDLM |= {"n_blocks": 12, "n_heads": 12, "dropout": 0.1, "time_conditioning": False, "return_dict": False}
+QWEN3 = {"model_type": "a2d-qwen3", "vocab_size": 151_936, "hidden_size": 1024, "intermediate_size": 3072, "head_dim": 128}
+QWEN3 |= {"num_attention_heads": 16, "num_key_value_heads": 8, "num_hidden_layers": 28, "max_position_embeddings": 32_768}
+QWEN3 |= {
+    "rope_theta": 1e6,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": True,
+    "mask_token_id": 151_669,
+    "eos_token_id": 151_645,
+}
+
+Shapes = dict[str, tuple[int, ...]]
 
 
-def write(folder: Path) -> None:
-    """Random weights in the layout of MDLM."""
+def mdlm_shapes() -> Shapes:
+    """The tensors of MDLM's layout."""
+    rows, width, condition = MDLM["vocab_size"], MDLM["hidden_dim"], MDLM["cond_dim"]
+    shapes: Shapes = {"vocab_embed.embedding": (rows, width), "output_layer.norm_final.weight": (width,)}
+    shapes |= {"output_layer.linear.weight": (rows, width), "output_layer.linear.bias": (rows,)}
+    shapes |= {"output_layer.adaLN_modulation.weight": (2 * width, condition)}
+    shapes |= {"output_layer.adaLN_modulation.bias": (2 * width,)}
+    shapes |= {"sigma_map.mlp.0.weight": (condition, 256), "sigma_map.mlp.0.bias": (condition,)}
+    shapes |= {"sigma_map.mlp.2.weight": (condition, condition), "sigma_map.mlp.2.bias": (condition,)}
+    block: Shapes = {"norm1.weight": (width,), "norm2.weight": (width,), "attn_qkv.weight": (3 * width, width)}
+    block |= {"attn_out.weight": (width, width), "mlp.0.weight": (4 * width, width), "mlp.0.bias": (4 * width,)}
+    block |= {"mlp.2.weight": (width, 4 * width), "mlp.2.bias": (width,)}
+    block |= {"adaLN_modulation.weight": (6 * width, condition), "adaLN_modulation.bias": (6 * width,)}
+    shapes |= {f"blocks.{i}.{name}": shape for i in range(MDLM["n_blocks"]) for name, shape in block.items()}
+    return {f"backbone.{name}": shape for name, shape in shapes.items()}
+
+
+def qwen3_shapes() -> Shapes:
+    """The tensors of a Qwen3 in a 🤗 folder."""
+    width, hidden, size = (QWEN3[name] for name in ("hidden_size", "intermediate_size", "head_dim"))
+    queries, keys = size * QWEN3["num_attention_heads"], size * QWEN3["num_key_value_heads"]
+    block: Shapes = {"self_attn.q_proj": (queries, width), "self_attn.k_proj": (keys, width), "self_attn.v_proj": (keys, width)}
+    block |= {"self_attn.o_proj": (width, queries), "self_attn.q_norm": (size,), "self_attn.k_norm": (size,)}
+    block |= {"mlp.gate_proj": (hidden, width), "mlp.up_proj": (hidden, width), "mlp.down_proj": (width, hidden)}
+    block |= {"input_layernorm": (width,), "post_attention_layernorm": (width,)}
+    shapes: Shapes = {"model.embed_tokens.weight": (QWEN3["vocab_size"], width), "model.norm.weight": (width,)}
+    layers = range(QWEN3["num_hidden_layers"])
+    return shapes | {f"model.layers.{i}.{name}.weight": shape for i in layers for name, shape in block.items()}
+
+
+KINDS: dict[str, tuple[dict[str, Any], Callable[[], Shapes], torch.dtype]] = {
+    "mdlm": (MDLM, mdlm_shapes, torch.float32),
+    "qwen3": (QWEN3, qwen3_shapes, torch.bfloat16),
+}
+
+
+def write(kind: str, folder: Path) -> None:
+    """Random weights in the published layout, one file."""
+    config, shapes, dtype = KINDS[kind]
     torch.manual_seed(0)
-    shapes = {"vocab_embed.embedding": (ROWS, WIDTH), "output_layer.norm_final.weight": (WIDTH,)}
-    shapes |= {"output_layer.linear.weight": (ROWS, WIDTH), "output_layer.linear.bias": (ROWS,)}
-    shapes |= {
-        "output_layer.adaLN_modulation.weight": (2 * WIDTH, CONDITION),
-        "output_layer.adaLN_modulation.bias": (2 * WIDTH,),
-    }
-    shapes |= {"sigma_map.mlp.0.weight": (CONDITION, 256), "sigma_map.mlp.0.bias": (CONDITION,)}
-    shapes |= {"sigma_map.mlp.2.weight": (CONDITION, CONDITION), "sigma_map.mlp.2.bias": (CONDITION,)}
-    for i in range(DEPTH):
-        block = {"norm1.weight": (WIDTH,), "norm2.weight": (WIDTH,), "attn_qkv.weight": (3 * WIDTH, WIDTH)}
-        block |= {"attn_out.weight": (WIDTH, WIDTH), "mlp.0.weight": (4 * WIDTH, WIDTH), "mlp.0.bias": (4 * WIDTH,)}
-        block |= {"mlp.2.weight": (WIDTH, 4 * WIDTH), "mlp.2.bias": (WIDTH,)}
-        block |= {"adaLN_modulation.weight": (6 * WIDTH, CONDITION), "adaLN_modulation.bias": (6 * WIDTH,)}
-        shapes |= {f"blocks.{i}.{name}": shape for name, shape in block.items()}
-    tensors = {f"backbone.{name}": 0.02 * torch.randn(shape) for name, shape in shapes.items()}
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, folder / "model.safetensors")
-    config = {"model_type": "mdlm", "vocab_size": ROWS, "model_length": LENGTH, "hidden_dim": WIDTH, "cond_dim": CONDITION}
-    config |= {"n_blocks": DEPTH, "n_heads": HEADS, "dropout": 0.1, "time_conditioning": False, "return_dict": False}
+    save_file({name: (0.02 * torch.randn(shape)).to(dtype) for name, shape in shapes().items()}, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(config))
 
 
@@ -55,7 +94,7 @@ def memory(field: str) -> float:
     return int(line.split()[1]) / 1e6
 
 
-def opening(folder: Path) -> dict[str, float]:
+def opening(folder: Path, _: int) -> dict[str, float]:
     """Seconds to open, and what it takes of memory for each byte of weights."""
     import unnoise
 
@@ -64,21 +103,73 @@ def opening(folder: Path) -> dict[str, float]:
     before, start = memory("VmRSS"), time.perf_counter()
     model = unnoise.load(folder)
     seconds = time.perf_counter() - start
-    weights = sum(value.numel() * 4 for value in model.weights().values()) / 1e9
-    return {"opening seconds": seconds, "resident / weights": (memory("VmRSS") - before) / weights, "weights GB": weights}
+    weights = stored(folder)
+    resident = (memory("VmRSS") - before) / weights
+    millions = model.num_parameters / 1e6
+    return {"opening seconds": seconds, "resident / weights": resident, "weights GB": weights, "million parameters": millions}
 
 
-def scoring(folder: Path) -> dict[str, float]:
-    """The most memory beyond the weights while a window is scored twice."""
+def stored(folder: Path) -> float:
+    """GB of weights on the disk."""
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 1e9
+
+
+def scoring(folder: Path, _: int) -> dict[str, float]:
+    """The most memory beyond the weights while a window is scored."""
     import unnoise
 
+    before = memory("VmRSS")
     model = unnoise.load(folder)
-    weights = sum(value.numel() * 4 for value in model.weights().values()) / 1e9
-    before = memory("VmRSS") - weights
-    x = torch.randint(ROWS - 1, (1, LENGTH), generator=torch.Generator().manual_seed(0))
+    x = torch.randint(model.process.vocab, (1, LENGTH), generator=torch.Generator().manual_seed(0))
     start = time.perf_counter()
     model.nats(x, draws=1)
-    return {"scoring GB": memory("VmHWM") - before - weights, "scoring seconds": time.perf_counter() - start}
+    beyond = memory("VmHWM") - before - stored(folder)
+    return {"scoring GB": beyond, "scoring seconds": time.perf_counter() - start}
+
+
+def mdlm_products(network: Any) -> Callable[[], None]:
+    """The matrix products of a call of the network ddit."""
+    width, heads = MDLM["hidden_dim"], MDLM["n_heads"]
+    h, q = torch.randn(LENGTH, width), torch.randn(1, heads, LENGTH, width // heads)
+    blocks = [[layer.qkv.weight, layer.out.weight, layer.up.weight, layer.down.weight] for layer in network.blocks]
+    head = network.head.weight[:-1]
+
+    def products() -> None:
+        for number, (qkv, out, up, down) in enumerate(blocks, 1):
+            F.linear(h, qkv)
+            F.scaled_dot_product_attention(q, q, q)
+            F.linear(h, out)
+            few = h[:POSITIONS] if number == len(blocks) else h
+            F.linear(F.linear(few, up), down)
+        F.linear(h[:POSITIONS], head)
+
+    return products
+
+
+def qwen3_products(network: Any) -> Callable[[], None]:
+    """The matrix products of a call of the network llama, with its weights in float32."""
+    heads, groups, size = (QWEN3[name] for name in ("num_attention_heads", "num_key_value_heads", "head_dim"))
+    h = torch.randn(LENGTH, QWEN3["hidden_size"])
+    q, k = torch.randn(1, heads, LENGTH, size), torch.randn(1, groups, LENGTH, size)
+
+    def raised(layer: Any) -> list[Tensor]:
+        inside = layer.attention
+        return [one.weight.float() for one in (inside.q, inside.k, inside.v, inside.out, layer.gate, layer.up, layer.down)]
+
+    blocks = [raised(layer) for layer in network.blocks]
+    head = network.embed.weight.float()
+
+    def products() -> None:
+        for number, (to_q, to_k, to_v, out, gate, up, down) in enumerate(blocks, 1):
+            for weight in (to_q, to_k, to_v):
+                F.linear(h, weight)
+            F.linear(F.scaled_dot_product_attention(q, k, k, enable_gqa=True).transpose(1, 2).flatten(2), out)
+            few = h[:POSITIONS] if number == len(blocks) else h
+            F.linear(few, gate)
+            F.linear(F.linear(few, up), down)
+        F.linear(h[:POSITIONS], head)
+
+    return products
 
 
 @torch.no_grad()
@@ -88,26 +179,11 @@ def calls(folder: Path, count: int) -> dict[str, float]:
 
     torch.set_num_threads(1)
     model = unnoise.load(folder)
-    network, mask = model.network, model.process.vocab
-    assert isinstance(network, unnoise.Ddit)
-    x = torch.full((1, LENGTH), mask)
+    x = torch.full((1, LENGTH), model.process.vocab)
     where = torch.zeros_like(x, dtype=torch.bool)
     where[:, :: LENGTH // POSITIONS] = True
     t = torch.full((1,), 0.9)
-    h, q = torch.randn(LENGTH, WIDTH), torch.randn(1, HEADS, LENGTH, WIDTH // HEADS)
-    names = ("qkv", "out", "up", "down")
-    blocks = [[network.get_parameter(f"blocks.{layer}.{name}.weight") for name in names] for layer in range(DEPTH)]
-    head = network.head.weight[:mask]
-
-    def products() -> None:
-        for layer, (qkv, out, up, down) in enumerate(blocks):
-            F.linear(h, qkv)
-            F.scaled_dot_product_attention(q, q, q)
-            F.linear(h, out)
-            few = h[:POSITIONS] if layer == DEPTH - 1 else h
-            F.linear(F.linear(few, up), down)
-        F.linear(h[:POSITIONS], head)
-
+    products = (mdlm_products if isinstance(model.network, unnoise.Ddit) else qwen3_products)(model.network)
     best = {"call": float("inf"), "products": float("inf")}
     for _ in range(count):
         for name, work in (("call", lambda: model.denoiser(x, t, where)), ("products", products)):
@@ -118,25 +194,28 @@ def calls(folder: Path, count: int) -> dict[str, float]:
     return {"call / products": best["call"] / best["products"], **seconds}
 
 
+PARTS = {"opening": opening, "scoring": scoring, "calls": calls}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kind", choices=list(KINDS), default="mdlm")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--calls", type=int, default=5)
-    parser.add_argument("--part", choices=("opening", "scoring", "calls"))
+    parser.add_argument("--part", choices=list(PARTS))
     options = parser.parse_args()
     if options.part:
-        work = {"opening": opening, "scoring": scoring, "calls": lambda folder: calls(folder, options.calls)}[options.part]
-        print(json.dumps(work(options.folder)))
+        print(json.dumps(PARTS[options.part](options.folder, options.calls)))
         return
     with tempfile.TemporaryDirectory() as temporary:
-        folder = options.folder or Path(temporary) / "mdlm"
+        folder = options.folder or Path(temporary) / options.kind
         if options.folder is None:
-            write(folder)
+            write(options.kind, folder)
         for part in ("opening", "opening", "scoring", "calls"):  # the first opening reads the disk
             command = [sys.executable, __file__, "--part", part, "--folder", str(folder), "--calls", str(options.calls)]
             for name, value in json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout).items():
                 limit = f" (at most {LIMITS[name]})" if name in LIMITS else ""
-                print(f"{part:8} {name}: {value:.3f}{limit}")
+                print(f"{part:8} {name}: {value:.3f}{limit}", flush=True)
 
 
 if __name__ == "__main__":
