@@ -1,13 +1,13 @@
 """A published checkpoint at its real size: opening it, its memory, scoring a window, and what a sampling call costs.
 
-    python benchmarks/published.py [--kind mdlm] [--folder path/to/mdlm-owt] [--calls 5]
+    python benchmarks/published.py [--kind mdlm] [--folder path/to/mdlm-owt] [--calls 5] [--steps 128]
     python benchmarks/published.py --kind qwen3
 
 Without --folder random weights are written to a temporary folder: `mdlm` has MDLM's size on OpenWebText (12 × 768, 50,258 rows,
 float32), `qwen3` that of Qwen3-0.6B in the layout a2d-qwen3 (28 × 1,024, 151,936 rows, bfloat16). Each figure is measured in a
 process of its own, by what Linux says of its memory. "Products" are the matrix products of a call and nothing else: those of
-the blocks, of attention, and of the output head at the same positions, on random numbers and with weights in float32. One text
-of 1,024 tokens in 128 calls costs 128 times as much as a call.
+the blocks, of attention, and of the output head at the same positions, on random numbers and with weights in float32.
+`--steps 128` also writes one text of 1,024 tokens.
 """
 
 import argparse
@@ -27,7 +27,8 @@ from torch.nn import functional as F
 
 LENGTH = 1024
 POSITIONS = 32  # at which a sampling call predicts
-LIMITS = {"opening seconds": 3.0, "resident / weights": 1.15, "scoring GB": 1.5, "call / products": 1.15}
+LIMITS = {"opening seconds": 3.0, "resident / weights": 1.15, "scoring GB": 1.5}
+LIMITS |= dict.fromkeys(("call / products", "call of a text / products"), 1.15)
 MDLM = {"model_type": "mdlm", "vocab_size": 50_258, "model_length": LENGTH, "hidden_dim": 768, "cond_dim": 128}
 MDLM |= {"n_blocks": 12, "n_heads": 12, "dropout": 0.1, "time_conditioning": False, "return_dict": False}
 QWEN3 = {"model_type": "a2d-qwen3", "vocab_size": 151_936, "hidden_size": 1024, "intermediate_size": 3072, "head_dim": 128}
@@ -194,7 +195,33 @@ def calls(folder: Path, count: int) -> dict[str, float]:
     return {"call / products": best["call"] / best["products"], **seconds}
 
 
-PARTS = {"opening": opening, "scoring": scoring, "calls": calls}
+@torch.no_grad()
+def text(folder: Path, steps: int) -> dict[str, float]:
+    """A text of 1,024 tokens in so many steps: seconds of each call, with all that a sampler does, against the products."""
+    import unnoise
+
+    torch.set_num_threads(1)
+    model = unnoise.load(folder)
+    products = (mdlm_products if isinstance(model.network, unnoise.Ddit) else qwen3_products)(model.network)
+    asked: list[None] = []
+    model.network.register_forward_hook(lambda *_: asked.append(None))
+    best = float("inf")
+    start = time.perf_counter()
+    model.generate(1, length=LENGTH, steps=steps)
+    each = (time.perf_counter() - start) / len(asked)
+    for _ in range(4):
+        start = time.perf_counter()
+        products()
+        best = min(best, time.perf_counter() - start)
+    return {
+        "calls": float(len(asked)),
+        "call of a text / products": each / best,
+        "seconds a call": each,
+        "products seconds": best,
+    }
+
+
+PARTS = {"opening": opening, "scoring": scoring, "calls": calls, "text": text}
 
 
 def main() -> None:
@@ -202,17 +229,20 @@ def main() -> None:
     parser.add_argument("--kind", choices=list(KINDS), default="mdlm")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--calls", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=0, help="also write a text in so many steps; 128 take minutes")
     parser.add_argument("--part", choices=list(PARTS))
     options = parser.parse_args()
     if options.part:
-        print(json.dumps(PARTS[options.part](options.folder, options.calls)))
+        print(json.dumps(PARTS[options.part](options.folder, options.steps if options.part == "text" else options.calls)))
         return
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary) / options.kind
         if options.folder is None:
             write(options.kind, folder)
-        for part in ("opening", "opening", "scoring", "calls"):  # the first opening reads the disk
-            command = [sys.executable, __file__, "--part", part, "--folder", str(folder), "--calls", str(options.calls)]
+        parts = ["opening", "opening", "scoring", "calls"]  # the first opening reads the disk
+        for part in parts + ["text"] * bool(options.steps):
+            command = [sys.executable, __file__, "--part", part, "--folder", str(folder)]
+            command += ["--calls", str(options.calls), "--steps", str(options.steps)]
             for name, value in json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout).items():
                 limit = f" (at most {LIMITS[name]})" if name in LIMITS else ""
                 print(f"{part:8} {name}: {value:.3f}{limit}", flush=True)
