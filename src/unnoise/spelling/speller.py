@@ -98,7 +98,7 @@ class Speller:
 
     def edits(self, text: str, sets: Iterable[list[Candidate]], strength: float) -> list[Edit]:
         """What changes: p of the likeliest candidate must be above (1 − strength)^1.5; with a model over word pieces p times
-        (1 − p of what is written)³, above (1 − strength)^1.8 for a word that is unknown or often written for the other, and
+        (1 − p of what is written)³, above (1 − strength)^1.8 for a word that is unknown or often written for the other,
         above (1 − strength)^0.15 for two known words that would become one, and above (1 − strength)^0.75 for all others."""
         edits: list[Edit] = []
         covered = 0
