@@ -68,7 +68,7 @@ def test_a_candidate_of_several_tokens_is_scored_by_the_chain_rule() -> None:
     context = WordContext(model)
     reading = context.read("they put on their coats")
     place = context.place(reading, 12)
-    assert max(place.start, len(reading.tokens) - place.stop) <= word_context.SIDE
+    assert max(place.start, len(reading.tokens) - place.stop) <= word_context.WINDOW // 2
     before, after, mask = reading.tokens[: place.start], reading.tokens[place.stop :], model.process.vocab
     word = [3, 200, 7]
     expected = 0.0

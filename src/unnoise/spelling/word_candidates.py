@@ -149,12 +149,11 @@ class WordCandidates:
 
 def alike(written: str, other: str, known: bool) -> bool:
     """Whether a word that fits may be meant by what is written: by a known word only what sounds the same, or is nearest."""
-    if known and are_variants(written, other):
-        return False
-    if differ_by_ending(written, other):
-        return True
     edits = edit_distance(written, other)
     if known:
-        return edits == 1 or (edits <= SAME_SOUND and sound(written) == sound(other))
+        near = edits == 1 or (edits <= SAME_SOUND and sound(written) == sound(other)) or differ_by_ending(written, other)
+        return near and not are_variants(written, other)
+    if differ_by_ending(written, other):
+        return True
     same_start = written[0] == other[0] or sound(written)[:1] == sound(other)[:1]
     return same_start and edits <= max(2, max(len(written), len(other)) // 2)

@@ -24,8 +24,8 @@ from unnoise.spelling.counting import WORD
 if TYPE_CHECKING:
     from unnoise.model.model import Model
 
-APART = 8  # words between two that are hidden in the same row
-SIDE = 16  # tokens on either side of a candidate of several tokens
+APART = 6  # words between two that are hidden in the same row
+WINDOW = 32  # tokens of a row that asks about a candidate of several tokens, itself among them
 ROWS = 64  # rows of a network call, at most
 ROUND = 8  # rows have a multiple of so many tokens
 RANKED = 96  # tokens of a place that are remembered, the likeliest
@@ -165,8 +165,7 @@ class WordContext:
         return totals
 
     def _sides(self, reading: Reading, place: Place, inside: int) -> tuple[list[int], list[int]]:
-        room = max(0, self.model.length - inside)
-        side = min(room // 2, SIDE)
+        side = max(0, min(self.model.length, WINDOW) - inside) // 2
         return reading.tokens[max(0, place.start - side) : place.start], reading.tokens[place.stop : place.stop + side]
 
     @property
