@@ -128,6 +128,7 @@ MODELS = [
             ),
         ),
         dtype="int8",
+        sampling="steps=128,temperature=0.95,top_p=0.9",
     ),
     ShippedModel(
         name="molecules",
