@@ -110,7 +110,7 @@ MODELS = [
         data="{data}/text8",
         about_data=TEXT8,
         licence="CC BY-SA",
-        stages=(Stage("ar", f"{WIKI_AR} --steps 760"),),
+        stages=(Stage("ar", f"{WIKI_AR} --steps 1493"),),
         dtype="int8",
     ),
     ShippedModel(

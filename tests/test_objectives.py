@@ -17,6 +17,7 @@ from unnoise import (
     ScoreEntropy,
     Uniform,
 )
+from unnoise.method_table import method
 from unnoise.objective import Denoising
 
 TOY = Toy(3, 2, seed=0)
@@ -168,6 +169,13 @@ def test_the_curriculum_goes_from_little_noise_to_all() -> None:
         objective.set_progress(progress)
         t, _ = objective.times(64, torch.device("cpu"), torch.Generator().manual_seed(0))
         assert stop - 0.05 < float(t.max()) <= stop and float(t.min()) < 0.05
+    for name, most in (("mdlm", 0.3), ("mdlm:curriculum=false", 1.0)):  # as the fast loss has it, at the start of a run
+        fast = method(name).fast_objective
+        assert fast is not None
+        objective = fast(Masked(3, Linear()))
+        objective.set_progress(0.0)
+        t, _ = objective.times(64, torch.device("cpu"), torch.Generator().manual_seed(0))
+        assert most - 0.05 < float(t.max()) <= most
     with pytest.raises(ValueError, match="curriculum"):
         CrossEntropy(Masked(3, Linear()), initial_max_t=0.0)
 
