@@ -5,26 +5,27 @@ A word is hidden behind as many masks as the candidate has tokens, and read from
     log p(w | a, c) = Σ_j log μ(w_j | a, w_{<j}, masks, c),
 
 which any order of reveals gives (ARDM, arXiv:2110.02037). For all candidates of one token one position of one row answers, and
-a row hides several words that are far apart, so that a text is read only `APART` times.
+a row hides several words that are far apart, so that a text is read about `APART` + 1 times.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
 from unnoise.data.codec import LETTERS, Codec, Text8
 from unnoise.denoiser import predict_clean
-from unnoise.network.batches import rows_at_once
+from unnoise.network.batches import calls_at_once, rows_at_once
 from unnoise.process import Masked
 from unnoise.spelling.counting import WORD
 
 if TYPE_CHECKING:
     from unnoise.model.model import Model
 
-APART = 6  # words between two that are hidden in the same row
+Result = TypeVar("Result")
+APART = 6  # tokens between two words that are hidden in the same row
 WINDOW = 32  # tokens of a row that asks about a candidate of several tokens, itself among them
 ROWS = 64  # rows of a network call, at most
 ROUND = 8  # rows have a multiple of so many tokens
@@ -130,7 +131,7 @@ class WordContext:
     def one_token(self, reading: Reading, places: Sequence[Place], asked: Sequence[Sequence[int]]) -> list[Answer]:
         """For each place log p of tokens that may stand there alone, given all else but words far from it.
 
-        Rows are windows around stretches of the text; each hides places that are at least `APART` words apart.
+        Rows are windows around stretches of the text; each hides places that are at least `APART` tokens apart.
         """
         rows: list[Row] = []
         owners: list[list[int]] = []
@@ -138,12 +139,16 @@ class WordContext:
             for group in _far_apart(places, some):
                 rows.append(self._hide(reading, [places[i] for i in group], first, last))
                 owners.append(group)
-        answers: dict[int, Answer] = {}
-        for which, log_p in self._log_p(rows):
+
+        def answers_of(which: int, log_p: torch.Tensor) -> list[tuple[int, Answer]]:
             best, order = log_p.topk(min(RANKED, log_p.shape[1]))
+            found = []
             for i, line, values, tokens in zip(owners[which], log_p, best.tolist(), order.tolist(), strict=True):
                 wanted = dict(zip(asked[i], line[list(asked[i])].tolist(), strict=True))
-                answers[i] = Answer(wanted, list(zip(tokens, values, strict=True)))
+                found.append((i, Answer(wanted, list(zip(tokens, values, strict=True)))))
+            return found
+
+        answers = dict(pair for pairs in self._ask(rows, answers_of) for pair in pairs)
         return [answers[i] for i in range(len(places))]
 
     def chain(self, reading: Reading, candidates: Sequence[tuple[Place, list[int]]]) -> list[float]:
@@ -159,9 +164,13 @@ class WordContext:
                 wanted.setdefault((len(before) + j, *row), []).append((i, token))
         totals = [0.0] * len(candidates)
         needed = list(wanted.values())
-        for which, log_p in self._log_p(list(asked.values())):
-            for i, token in needed[which]:
-                totals[i] += float(log_p[0, token])
+
+        def terms(which: int, log_p: torch.Tensor) -> list[tuple[int, float]]:
+            return [(i, float(log_p[0, token])) for i, token in needed[which]]
+
+        for pairs in self._ask(list(asked.values()), terms):
+            for i, term in pairs:
+                totals[i] += term
         return totals
 
     def _sides(self, reading: Reading, place: Place, inside: int) -> tuple[list[int], list[int]]:
@@ -205,15 +214,16 @@ class WordContext:
     def _padded(self, tokens: int) -> int:
         return max(tokens, min(self.model.length, -(-tokens // ROUND) * ROUND))
 
-    @torch.no_grad()
-    def _log_p(self, rows: list[Row]) -> Iterator[tuple[int, torch.Tensor]]:
-        """For each row, by its place in the list, log μ at the positions asked for: [n, K].
+    def _ask(self, rows: list[Row], use: Callable[[int, torch.Tensor], Result]) -> Iterator[Result]:
+        """use(i, log μ at the positions that row i asks for, [n, K]) of all rows, those of one length after the other.
 
         Rows end in masks that bring them to a multiple of `ROUND` tokens, so that many go through the network together.
         """
         self.model.network.eval()
         process, device = self.process, self.model.device
-        for length, some in _batches([self._padded(len(row.tokens)) for row in rows], device):
+
+        def read(batch: tuple[int, list[int]]) -> list[Result]:
+            length, some = batch
             x = torch.full((len(some), length), process.mask)
             where = torch.zeros(x.shape, dtype=torch.bool)
             for line, i in enumerate(some):
@@ -222,7 +232,12 @@ class WordContext:
             share = (x == process.mask).double().mean(1)
             t = share if process.per_token else process.schedule.inverse(1 - share)
             log_p = predict_clean(self.model.denoiser, process, x.to(device), t.to(device), where.to(device)).cpu()
-            yield from zip(some, log_p.split([len(rows[i].places) for i in some]), strict=True)
+            parts = log_p.split([len(rows[i].places) for i in some])
+            return [use(i, part) for i, part in zip(some, parts, strict=True)]
+
+        batches = list(_batches([self._padded(len(row.tokens)) for row in rows], device))
+        for results in calls_at_once(read, batches, device):
+            yield from results
 
 
 def reads_words(model: "Model") -> bool:
