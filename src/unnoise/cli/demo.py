@@ -14,7 +14,7 @@ class DemoCommand:
     Example: unnoise demo
     """
 
-    steps: Annotated[int, arg(help="Steps of training; they take about three minutes on two cores.")] = 700
+    steps: Annotated[int, arg(help="Steps of training; they take a minute or two on two cores.")] = 700
     out: Annotated[Path, arg(help="Folder to write.")] = Path("runs/demo")
     seed: int = 0
 

@@ -56,7 +56,7 @@ def model_card(
         **{name: known[name] for name in ("method", "network", "codec")},
         "data": facts.data,
         "licence of the data": facts.licence,
-        "training": known["training"],
+        "training": f"{known['training']}{_stage(facts.commands)}",
         f"held-out bits per {model.codec.unit}": f"{found['bits_per_char']:.3f}{spread} over {found['windows']} {unit} of the "
         f"{split} part ({figure_kind(model)}{drawn})",
         "recommended sampling": known["recommended sampling"],
@@ -71,6 +71,12 @@ def model_card(
     command = f"unnoise generate --model {facts.name} --num-samples {SAMPLES} --seed {seed}"
     parts += ["## Samples as they came", _indented(command), _samples(model, seed)]
     return "\n\n".join(parts) + "\n"
+
+
+def _stage(commands: Sequence[str]) -> str:
+    """Which of several trainings the steps and minutes are of."""
+    trainings = sum(command.startswith("unnoise train") for command in commands)
+    return f", the last of {trainings} stages" if trainings > 1 else ""
 
 
 def _samples(model: Model, seed: int) -> str:

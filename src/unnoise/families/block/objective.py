@@ -109,7 +109,7 @@ class BlockCrossEntropy(BlockElbo):
     first: the size of the blocks when training begins; it is doubled, up to the process's, over the first half of the run.
     whole: the share of batches in which texts, or parts of them, are read as one block each (as MDLM reads them), with a random
         share of their tokens hidden.
-    hidden: the largest such share; a model that writes by blocks needs few masks in whole texts, since there it only fills in.
+    hidden: the largest such share; a model that writes by blocks only fills in there, and needs fewer masks.
     span: tokens that are hidden together in whole texts, at most; each text has a span of its own, from one token on.
 
     A text of no more than one block has the loss that MDLM trains fastest with, `CrossEntropy` with a curriculum.
