@@ -12,13 +12,14 @@ from torch import Tensor
 import unnoise
 from toy import Exact, ExactBlocks, Toy
 from unnoise.data import Characters, Codec, Pixels
-from unnoise.data.bpe import Bpe
+from unnoise.data.bpe import Bpe, Text8Bpe
 from unnoise.families.autoregressive import NextTokenPrediction
 from unnoise.families.block import Blocks
 from unnoise.model import word_in_blocks, word_left_to_right, word_search
 from unnoise.model.template import Template
 from unnoise.model.word_search import Place
 from unnoise.model.word_tokens import WordTokens, is_word
+from unnoise.spelling import Words
 
 SENTENCES = ["the big dog ran home", "a big cat sat on the mat", "the dog sat in the sun", "one cat ran to the big mat"] * 40
 
@@ -212,6 +213,47 @@ def test_a_blank_before_a_mark_belongs_to_what_comes(bpe: Bpe) -> None:
     assert Template.parse("ab [MASK] c", letters).given == [0, 1, 3, -1, 3, 2]
     assert Template.parse("ab [MASK] c", letters).woven([" "]) == "ab   c"
     assert len(built("mdlm", bpe).completion("the big ", " ran", 9).given) == 9
+
+
+def test_the_first_word_of_running_text_is_read_after_a_blank(bpe: Bpe) -> None:
+    letters = Text8Bpe(bpe.tokenizer)
+    assert Template.parse("the big [MASK] ran", letters).given[:2] == letters.encode(" the big").tolist()
+    assert Template.parse(" the big [MASK]", letters).given[:-1] == letters.encode(" the big").tolist()
+    assert Template.parse("[MASK] ran", letters).given == [-1, *letters.encode(" ran").tolist()]
+    assert Template.between("the big", [-1], "", letters).given == [*letters.encode(" the big").tolist(), -1]
+    assert Template.between("the", [-1], "", letters).woven([" dog"]) == "the dog"
+    read = built("mdlm", letters).filling("the [WORD] of [WORD]")
+    assert read.context(0) == (" the ", " of ") and read.text(["x", "y"]) == "the x of y"
+    assert Template.parse("the big [MASK]", bpe).given[0] == bpe.encode("the")[0]  # where words also stand after a line's end
+
+
+def test_a_suffix_begins_with_a_word_of_its_own(bpe: Bpe) -> None:
+    made = Template.between("the", [-1], "ran home", bpe)
+    assert made.given[-len(bpe.encode(" ran home")) :] == bpe.encode(" ran home").tolist()
+    assert made.woven([" dog"]) == "the dog ran home" and Template.between("the", [-1], ".", bpe).woven([" dog"]) == "the dog."
+    assert Template.between("a", [-1], "b", Characters("ab")).woven(["b"]) == "abb"
+
+
+def test_what_is_written_at_the_start_of_a_given_text_has_no_blank_before_it(bpe: Bpe) -> None:
+    assert Template.parse("[MASK] ran", bpe).woven([" dog"]) == "dog ran"
+    assert Template.between("", [-1], "", bpe).woven([" dog"]) == " dog"  # a part of running text, as the model wrote it
+
+
+def test_words_of_the_training_text_come_before_what_pieces_make(bpe: Bpe) -> None:
+    model = built("mdlm", bpe)
+    every = {one.text for one in model.filling("the [WORD] ran").finished().found[0]}
+    model.words = Words({"the": 1, "dog": 1})
+    known = [one.text.lower() for one in model.filling("the [WORD] ran").finished().found[0]]
+    assert sorted(known) == ["dog", "the"] and len(every) > 2
+    model.words = Words({"zzz": 1})
+    assert {one.text for one in model.filling("the [WORD] ran").finished().found[0]} == every
+
+
+def test_a_text_begins_with_a_capital_where_there_is_one() -> None:
+    model = built("mdlm", Bpe.of(["The dog ran. A Cat sat. The Sun. The big Dog."] * 40, 300))
+    for text, most in (("[WORD] ran", 5), ("the [WORD] ran", 5)):
+        found = [one.text[0].isupper() for one in model.filling(text).finished().found[0][:most]]
+        assert all(found) == text.startswith("[WORD]")
 
 
 def test_a_trained_model_finds_what_is_missing() -> None:

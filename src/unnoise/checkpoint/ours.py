@@ -27,7 +27,9 @@ RENAMED = {".film.": ".adaln.", "network.clock.": "network.time_embed."}  # weig
 def read_described(folder: Path) -> Any:
     """What config.json holds, whoever wrote it, or ValueError."""
     if not folder.is_dir():
-        raise ValueError(f"there is no model in {folder}: give the folder that `unnoise train --out` wrote")
+        raise ValueError(
+            f"there is no model in {folder}: give a folder that `unnoise train` wrote, or a name from `unnoise ls`"
+        )
     if not (folder / CONFIG).exists():
         raise ValueError(f"{folder} holds no model: {CONFIG} is missing")
     try:

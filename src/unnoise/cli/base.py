@@ -93,6 +93,12 @@ def printable(value: object) -> str:
     return "".join(c if c.isprintable() else "�" for c in str(value))
 
 
+def percent(share: float, digits: int = 0) -> str:
+    """A share in percent; one that would be shown as none is said to be less than the least that is shown."""
+    least = 10.0**-digits
+    return f"< {least:g} %" if 0 < 100 * share < least / 2 else f"{100 * share:.{digits}f} %"
+
+
 def at_least(least: int, **counts: int | None) -> None:
     """ValueError naming the first count that is given and too small."""
     for name, count in counts.items():

@@ -20,7 +20,7 @@ class CorrectCommand:
     """
 
     text: Annotated[Positional[str], arg(metavar="TEXT", help="A text, a file, or - for standard input.")]
-    model: Annotated[str | None, arg(help="Folder of a trained model, or a bundled name; default: the speller.")] = None
+    model: Annotated[str | None, arg(help="Folder of a trained model, or a bundled name; default: wiki.")] = None
     strength: Annotated[float, arg(help="How ready it is to change things, 0 to 1.")] = 0.5
     keep: Annotated[tuple[str, ...], arg(help="Words that are never touched.")] = ()
     edits: Annotated[bool, arg(help="List the edits, with confidence and alternatives.")] = False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.cli.base import Device, Json, ModelName, at_least, open_model, printable
+from unnoise.cli.base import Device, Json, ModelName, at_least, open_model, percent, printable
 
 if TYPE_CHECKING:
     from unnoise.model.fill import Filling
@@ -39,6 +39,8 @@ class FillCommand:
         from unnoise.model.fill import Filling
 
         at_least(1, most=self.most)
+        if self.out == Path("-"):
+            raise ValueError("--out takes a file; the filled text is also in what --json prints")
         if self.out is not None:
             check_writable(self.out)
         text = self._text()
@@ -62,6 +64,8 @@ class FillCommand:
 
         if self.file == "-":
             return sys.stdin.read()
+        if Path(self.file).is_dir():
+            raise ValueError(f"{self.file} is a folder: give a text file, or - for standard input")
         if not Path(self.file).is_file():
             raise ValueError(f"there is no file {self.file!r}: a text in quotes goes to unnoise infill")
         return read_text(Path(self.file))
@@ -82,7 +86,7 @@ class FillCommand:
         found, start = [], -1
         for candidates in filling.candidates(self.most):
             start = text.index(WORD, start + 1)
-            before, after = text[:start].rpartition("\n")[2], text[start + len(WORD) :].partition("\n")[0]
+            before, after = text[:start].rpartition("\n")[2], text[start + len(WORD) :].partition("\n")[0].removesuffix("\r")
             place = {"line": text.count("\n", 0, start) + 1, "column": len(before) + 1, "before": before, "after": after}
             found.append(place | {"proposals": [one._asdict() for one in candidates]})
         return found
@@ -90,11 +94,11 @@ class FillCommand:
 
 def _shown(mark: dict[str, Any]) -> str:
     """A mark in its context, and below it what is proposed."""
-    before, after = (mark[side].replace("[WORD]", "___") for side in ("before", "after"))
+    before, after = (mark[side].replace("[WORD]", "___").replace("\t", " ") for side in ("before", "after"))
     if len(before) > CONTEXT:
         before = "…" + before[-CONTEXT:].partition(" ")[2]
     if len(after) > CONTEXT:
         after = after[:CONTEXT].rpartition(" ")[0] + "…"
-    proposals = "   ".join(f"{one['text']} {100 * one['probability']:.0f} %" for one in mark["proposals"])
+    proposals = "   ".join(f"{one['text']} {percent(one['probability'])}" for one in mark["proposals"])
     where = f"{mark['line']}:{mark['column']}"
     return f"{where:>8}  {printable(before)}[WORD]{printable(after)}\n{'':10}{printable(proposals or 'nothing fits')}"

@@ -77,13 +77,16 @@ class NoiseCommand:
         return name, NoisePath(noise_named(name, read), read, read.encode(text).tolist(), self.times, self.seed), "", []
 
     def _with_model(self) -> "tuple[str, NoisePath, str, list[NoisedText]]":
-        from unnoise.model.noise import model_path, moments, way_back
+        from unnoise.model.noise import comes_back, model_path, moments, way_back
         from unnoise.model.options import SamplingOptions
 
         if self.method is not None or self.codec is not None:
             raise ValueError("a model has its own noise and codec: leave --method and --codec out, or --model")
         model = open_model(self.model, self.device)
         path = model_path(model, text_of(self.text), self.times, self.seed)
+        if not comes_back(model):
+            print(f"{model.method.name} writes from nothing: it has no way back from a text noised in part", file=sys.stderr)
+            return model.method.name, path, "", []
         options = SamplingOptions(steps=self.steps, seed=self.seed)
         back = moments(list(way_back(model, path, options)), self.times[-2::-1])
         return model.method.name, path, f"and back, by {self.model}", back

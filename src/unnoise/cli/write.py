@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.cli.base import Device, Json, ModelName, at_least, open_model
+from unnoise.cli.base import Device, Json, ModelName, at_least, open_model, percent
 from unnoise.cli.workers import Workers, chosen_workers, run_together
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ class WritingCommand:
         """Print texts while they are written."""
         if self.as_json or model.codec.grid:
             raise ValueError("--stream prints texts while they are written: leave out --json, and models of images")
+        self._say_recommended(model)
         for row in range(self.num_samples):
             if self.num_samples > 1:
                 print(f"--- {row + 1}")
@@ -127,6 +128,8 @@ class GenerateCommand(WritingCommand):
 
     def run(self) -> int:
         """Write, and show the chain if asked."""
+        if self.stream and (self.watch or self.replay or self.out):
+            raise ValueError("--stream prints texts as they are written: leave out --watch, --replay and --out")
         if self.stream:
             return self._stream(open_model(self.model, self.device), "", self.length)
         workers = chosen_workers(self.workers, self.num_samples, self.as_json)
@@ -198,6 +201,9 @@ class InfillCommand(WritingCommand):
 
         model = open_model(self.model, self.device)
         if WORD in self.text:
+            drawn = ("steps", "sampler", "temperature", "top_p")
+            if given := [name for name, value in self._options().items() if name in drawn and value is not None]:
+                raise ValueError(f"{WORD} is searched for, not drawn: leave out --{given[0].replace('_', '-')}")
             return self._words(model)
         return self._filled(model, model.template(self.text), model.infill(self.text, self.num_samples, **self._options()))
 
@@ -212,7 +218,7 @@ class InfillCommand(WritingCommand):
             marks = [[one._asdict() for one in candidates] for candidates in filling.candidates(self.num_samples)]
             return self._show(model, texts, probabilities=probabilities, marks=marks)
         for text, p in zip(texts, probabilities, strict=True):
-            print(f"{100 * p:5.1f} %  {text}")
+            print(f"{percent(p, 1):>7}  {text}")
         return 0
 
 
@@ -231,12 +237,18 @@ class CompleteCommand(WritingCommand):
 
     def run(self) -> int:
         """Complete and print."""
+        from unnoise.model.template import GAP, MARKS, MASK, WORD, given_sides
+
+        if MARKS.search(self.prefix + self.suffix):
+            raise ValueError(
+                f"complete writes between --prefix and --suffix: a text with {MASK}, {GAP} or {WORD} goes to infill"
+            )
         model = open_model(self.model, self.device)
         length = self.length
         if self.blanks is not None:
             if length is not None or self.blanks < 1:
                 raise ValueError("give either --length or --blanks, which must be ≥ 1")
-            length = len(model.codec.encode_before(self.prefix)) + self.blanks + len(model.codec.encode(self.suffix))
+            length = sum(map(len, given_sides(self.prefix, self.suffix, model.codec))) + self.blanks
         if self.stream:
             if self.suffix:
                 raise ValueError("--stream writes from left to right: leave out --suffix")

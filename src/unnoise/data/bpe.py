@@ -102,6 +102,7 @@ class Text8Bpe(Bpe):
     """Byte pairs over the 27 symbols of text8, `text8bpe` or `text8bpe-8192`: texts are normalised as by the codec text8."""
 
     kind = "text8bpe"
+    blank_first = True
 
     def __init__(self, tokenizer: Tokenizer):
         super().__init__(tokenizer)

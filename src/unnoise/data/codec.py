@@ -43,6 +43,7 @@ class Codec(ABC):
     grid: tuple[int, ...] = ()
     channels: int = 1  # tokens that make one pixel
     joins_blanks: bool = False
+    blank_first: bool = False
     separator: str = ""
 
     @abstractmethod
@@ -53,6 +54,10 @@ class Codec(ABC):
         """The tokens of what stands before something that is to be written: a blank at its end is left to that, where blanks
         belong to the word after them."""
         return self.encode(text.removesuffix(" ") if self.joins_blanks else text)
+
+    def begun(self, text: str) -> str:
+        """The beginning of a text as it is read: with a blank before it, where every word of the training text has one."""
+        return f" {text}" if self.blank_first and not text.startswith(" ") else text
 
     @abstractmethod
     def decode(self, tokens: Sequence[int] | Tokens) -> str:

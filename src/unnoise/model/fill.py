@@ -45,6 +45,7 @@ class Filling:
         if len(self.pieces) == 1:
             raise ValueError(f"no word to fill in: mark each with {WORD}")
         self.finder = WordFinder(model, label, guidance)
+        self.read = [model.codec.begun(self.pieces[0]), *self.pieces[1:]]
         self.found: dict[int, list[Candidate]] = {}
 
     @property
@@ -58,7 +59,7 @@ class Filling:
         changed = list(range(self.count))
         while len(self.found) < self.count:
             for i in changed:
-                place = self.finder.place(*self.context(i))
+                place = self.finder.place(*self.context(i), begins=not i and not self.pieces[0].strip())
                 if places.get(i) != place:
                     places[i], ranked[i] = place, self.finder.candidates(place)
                     yield i
@@ -70,15 +71,15 @@ class Filling:
 
     def context(self, i: int) -> tuple[str, str]:
         """The text before and after mark i, with the first candidates of marks that are filled, up to one that is not."""
-        before, after = self.pieces[i], self.pieces[i + 1]
+        before, after = self.read[i], self.read[i + 1]
         for j in range(i - 1, -1, -1):
             if len(before) > READ or not self.found.get(j):
                 break
-            before = self.pieces[j] + self.found[j][0].text + before
+            before = self.read[j] + self.found[j][0].text + before
         for j in range(i + 1, self.count):
             if len(after) > READ or not self.found.get(j):
                 break
-            after += self.found[j][0].text + self.pieces[j + 1]
+            after += self.found[j][0].text + self.read[j + 1]
         return MARKS.split(before[-READ:])[-1], MARKS.split(after[:READ])[0]
 
     def candidates(self, most: int) -> list[list[Candidate]]:
@@ -139,12 +140,22 @@ class WordFinder:
             word = model.codec.decode(tokens).removeprefix(" ")
             if is_word(word):  # tokens that differ may make the same word
                 scores[word] = float(torch.logaddexp(*torch.tensor([scores.get(word, -math.inf), log_p], dtype=torch.float64)))
+        scores = {word: score for word, score in scores.items() if self._is_known(word)} or scores
+        if place.begins:  # with a capital, where the model writes any
+            scores = {word: score for word, score in scores.items() if word[:1].isupper()} or scores
         if not scores:
             return []
         probabilities = torch.softmax(torch.tensor([*scores.values()], dtype=torch.float64), 0).tolist()
         return sorted(map(Candidate, scores, probabilities), key=lambda one: -one.probability)
 
-    def place(self, before: str, after: str) -> Place:
+    def _is_known(self, word: str) -> bool:
+        """Whether the training text has a word, if that is known; of a compound, its parts. Pieces of words can make others."""
+        words = self.model.words
+        if words is None or not self.model.codec.joins_blanks or words.knows(word.lower()):
+            return True
+        return all(part.isdigit() or words.knows(part) for part in re.split(f"[{INSIDE}]", word.lower()))
+
+    def place(self, before: str, after: str, begins: bool = False) -> Place:
         """The place between two texts, with as much of them as is read: of what comes after a third at least."""
         model, blank = self.model, self.words.blank
         given, following = model.codec.encode_before(before).tolist(), model.codec.encode(after).tolist()
@@ -156,7 +167,9 @@ class WordFinder:
         room = window - longest - 1
         following = following[: max(room // 3, room - len(given))]
         given = given[max(0, len(given) - (room - len(following))) :]
-        return Place(given, following, longest, model.codec.joins_blanks and before.endswith(" "))
+        within = begins and isinstance(model.process, Masked)  # a masked model reads it as a part of a longer text
+        after_blank = model.codec.joins_blanks and (within or before.endswith(" "))
+        return Place(given, following, longest, after_blank, begins)
 
     def _drawn(self, place: Place) -> list[Found]:
         """Words that a model of variable length writes into a gap, each with the number of times it does."""

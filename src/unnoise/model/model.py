@@ -18,7 +18,7 @@ from unnoise.model.likelihood import Score
 from unnoise.model.options import SamplingKeywords
 from unnoise.model.parts import ModelParts
 from unnoise.model.push import Pushed
-from unnoise.model.template import BLANKS, GAP, MASK, WORD, Template
+from unnoise.model.template import BLANKS, GAP, MASK, WORD, Template, given_sides
 from unnoise.model.word_tokens import WordTokens
 from unnoise.process.state import OPEN
 from unnoise.spelling import Correction, Speller
@@ -178,7 +178,7 @@ class Model(ModelParts):
     def completion(self, prefix: str = "", suffix: str = "", length: int | None = None) -> Template:
         """What `complete` fills in."""
         longest = self.length if length is None else length
-        given = len(self.codec.encode_before(prefix)) + len(self.codec.encode(suffix))
+        given = sum(map(len, given_sides(prefix, suffix, self.codec)))
         if longest <= given:
             raise ValueError(f"prefix and suffix have {given} tokens: nothing is left to write in a length of {longest}")
         self._check_length(longest)

@@ -35,7 +35,7 @@ class Template(NamedTuple):
             raise ValueError(f"nothing to fill in: mark each blank token with {MASK}, or a word with {WORD}")
         given: list[int] = []
         spans: list[range] = []
-        for piece, marks in zip(runs[::2], [*runs[1::2], ""], strict=True):
+        for piece, marks in zip([codec.begun(runs[0]), *runs[2::2]], [*runs[1::2], ""], strict=True):
             given += (codec.encode_before(piece) if marks else codec.encode(piece)).tolist()
             blanks = [OPEN if mark == GAP else FREE for mark in MARKS.findall(marks)]
             if blanks:
@@ -46,10 +46,9 @@ class Template(NamedTuple):
     @staticmethod
     def between(prefix: str, blanks: list[int], suffix: str, codec: Codec) -> "Template":
         """One run of blanks between two texts."""
-        before = codec.encode_before(prefix).tolist() if prefix else []
-        after = codec.encode(suffix).tolist() if suffix else []
+        before, after = given_sides(prefix, suffix, codec)
         span = range(len(before), len(before) + len(blanks))
-        pieces = separated([prefix, suffix], codec.separator)
+        pieces = separated([prefix, as_suffix(suffix, codec)], codec.separator)
         return Template(pieces, [span], [*before, *blanks, *after], codec.joins_blanks)
 
     def filled(self, places: Sequence[int]) -> list[list[int]]:
@@ -61,14 +60,26 @@ class Template(NamedTuple):
         if not self.joins_blanks:
             return list(texts)
         found = []
-        for text, before, after in zip(texts, self.pieces[:-1], self.pieces[1:], strict=True):
-            begun = text.lstrip(" ") if before.endswith(" ") else text
+        starts = any(self.pieces) and not self.pieces[0]  # a text that is given begins with what was written
+        for i, (text, before, after) in enumerate(zip(texts, self.pieces[:-1], self.pieces[1:], strict=True)):
+            begun = text.lstrip(" ") if before.endswith(" ") or (starts and not i) else text
             found.append(begun.rstrip(" ") if after.startswith(" ") else begun)
         return found
 
     def woven(self, texts: Sequence[str]) -> str:
         """The whole text, with these in the blanks and what was given as it was."""
         return "".join(itertools.chain(*itertools.zip_longest(self.pieces, self.between_pieces(texts), fillvalue="")))
+
+
+def given_sides(prefix: str, suffix: str, codec: Codec) -> tuple[list[int], list[int]]:
+    """The tokens of what is given before and after something that is to be written."""
+    before = codec.encode_before(codec.begun(prefix)).tolist() if prefix else []
+    return before, codec.encode(as_suffix(suffix, codec)).tolist() if suffix else []
+
+
+def as_suffix(text: str, codec: Codec) -> str:
+    """What comes after something that is to be written: a word after a blank, where blanks belong to the word after them."""
+    return f" {text}" if codec.joins_blanks and text[:1].isalnum() else text
 
 
 def separated(pieces: list[str], separator: str) -> list[str]:

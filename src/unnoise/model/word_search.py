@@ -29,12 +29,14 @@ ROWS = 64  # rows of a network call, at most
 
 
 class Place(NamedTuple):
-    """Where a word is to come: the tokens before and after it, its greatest length, and whether it brings a blank with it."""
+    """Where a word is to come: the tokens before and after it, its greatest length, whether it brings a blank with it, and
+    whether a text begins there."""
 
     before: list[int]
     after: list[int]
     longest: int
     after_blank: bool
+    begins: bool = False
 
 
 class Found(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from unnoise.model.model import Model
 from unnoise.model.options import SamplingKeywords
-from unnoise.model.template import GAP, MARKS, MASK, WORD
+from unnoise.model.template import GAP, MARKS, MASK, WORD, given_sides
 from unnoise.studio.chain import ChainRun
 from unnoise.studio.jobs import Message, Steps
 from unnoise.studio.models import Models
@@ -40,7 +40,7 @@ class CompletionRequest:
 
     def tokens(self, prompt: str) -> int:
         """How many tokens are given with a prompt."""
-        return len(self.model.codec.encode_before(prompt)) + len(self.model.codec.encode(self.suffix))
+        return sum(map(len, given_sides(prompt, self.suffix, self.model.codec)))
 
 
 class Completion(NamedTuple):
@@ -121,7 +121,7 @@ def _prompts(fields: RequestFields) -> list[str]:
 
 def _room(model: Model, prompt: str, suffix: str, fields: RequestFields) -> int:
     """How many tokens are written between this prompt and the suffix, at most."""
-    given = len(model.codec.encode_before(prompt)) + len(model.codec.encode(suffix))
+    given = sum(map(len, given_sides(prompt, suffix, model.codec)))
     room = model.length - given
     if room < 1:
         raise BadRequest(
