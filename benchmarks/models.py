@@ -5,7 +5,8 @@
 
 Each stage of a model is one `unnoise train --resume` into a folder of its own below --runs, so that what was stopped goes on by
 the same command, and what is finished is not trained again. The last stage is converted into --out, where its card is written.
-`--show` prints the commands and runs nothing. The folder --data holds what the recipes below name: text8, stories and moses.
+`--show` prints the commands and runs nothing, `--letters` only makes the text that `wiki` is trained on.
+The folder --data holds what the recipes below name: text8, stories and moses.
 """
 
 import argparse
@@ -126,6 +127,11 @@ MODELS = [
                 "mdlm",
                 "--init {before} --length 128 --batch 32 --precision bfloat16 --matrix-lr 0.012 --other-lr 0.002 --steps 5000",
             ),
+            Stage(
+                "mdlm:curriculum=false",
+                "--init {before} --length 128 --batch 64 --workers 2 --precision bfloat16 --matrix-lr 0.008 --other-lr 0.0012 "
+                "--seed 7 --steps 2900",
+            ),
         ),
         dtype="int8",
         sampling="steps=128,temperature=0.95,top_p=0.9",
@@ -141,6 +147,11 @@ MODELS = [
             Stage(
                 "bd3lm:block=4",
                 f"{MOLECULES} --init {{before}} --precision bfloat16 --matrix-lr 0.016 --other-lr 0.0025 --steps 1300",
+            ),
+            Stage(
+                "bd3lm:block=4",
+                "--texts whole --length 64 --batch 128 --init {before} --precision bfloat16 --matrix-lr 0.012 "
+                "--other-lr 0.0018 --seed 7 --steps 944",
             ),
         ),
         dtype="int8",
@@ -213,7 +224,11 @@ if __name__ == "__main__":
     parser.add_argument("--runs", type=Path, default=Path("runs/shipped"), help="where they are trained")
     parser.add_argument("--out", type=Path, default=PACKAGE, help="where they are put")
     parser.add_argument("--show", action="store_true", help="print the commands and run nothing")
+    parser.add_argument("--letters", action="store_true", help="only make the text that wiki is trained on, below --runs")
     options = parser.parse_args()
+    if options.letters:
+        plain_letters(options.data, options.runs / "letters")
+        sys.exit()
     for shipped in chosen(options.only):
         if options.show:
             print("\n".join(shipped.commands(str(options.data), str(options.runs))))
