@@ -100,13 +100,18 @@ def test_no_dispatch_by_name() -> None:
 
 
 def test_importing_adds_little_to_torch() -> None:
-    """Under 0.4 s of computing beyond torch, also with every public name loaded."""
+    """Under a third of the computing that torch's own import takes, also with every public name loaded.
+
+    torch's objects are taken out of the garbage collector's sight, which would otherwise walk over them while we import.
+    """
     code = (
-        "import time, torch; start = time.process_time(); import unnoise; "
-        "[vars(unnoise).get(n) or unnoise.__getattr__(n) for n in unnoise.__all__]; print(time.process_time() - start)"
+        "import gc, time; begun = time.process_time(); import torch; gc.collect(); gc.freeze(); start = time.process_time(); "
+        "import unnoise; [vars(unnoise).get(n) or unnoise.__getattr__(n) for n in unnoise.__all__]; "
+        "print(time.process_time() - start, start - begun)"
     )
-    seconds = min(float(subprocess.check_output([sys.executable, "-c", code], text=True)) for _ in range(2))
-    assert seconds < 0.4
+    runs = [subprocess.check_output([sys.executable, "-c", code], text=True).split() for _ in range(3)]
+    ours, theirs = (min(map(float, column)) for column in zip(*runs, strict=True))
+    assert ours < theirs / 3, (ours, theirs)
 
 
 def test_importing_the_package_alone_does_not_wait_for_torch() -> None:

@@ -360,7 +360,7 @@ def test_a_hub_id_is_looked_up_in_the_cache(
     model = unnoise.load("owner/Name-b8")
     assert model.method.name == "bd3lm:block=8" and model.notes["origin"] == "Name-b8"
     (tmp_path / "owner").mkdir()  # then it is a path
-    with pytest.raises(ValueError, match="there is no model in owner/Name-b8: give the folder"):
+    with pytest.raises(ValueError, match="there is no model in owner/Name-b8: give a folder"):
         unnoise.load("owner/Name-b8")
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from unnoise.denoiser import Denoiser, predict_clean
 from unnoise.model.word_tokens import WordTokens
-from unnoise.network.batches import rows_at_once
+from unnoise.network.batches import calls_at_once, rows_at_once
 from unnoise.process.masked import Masked
 
 BEAM = 8  # states of each length that are kept
@@ -128,8 +128,9 @@ class MaskedSearch:
         share = (x == self.process.mask).double().mean(1)
         t = share if self.process.per_token else self.process.schedule.inverse(1 - share)
         at_once = rows_at_once(x.shape[1], ROWS, x.device)
-        parts = zip(x.split(at_once), t.split(at_once), where.split(at_once), strict=True)
-        return torch.cat([predict_clean(self.denoiser, self.process, *part) for part in parts])
+        parts = list(zip(x.split(at_once), t.split(at_once), where.split(at_once), strict=True))
+        found = calls_at_once(lambda part: predict_clean(self.denoiser, self.process, *part), parts, x.device)
+        return torch.cat(list(found))
 
 
 def _best_of_each_length(states: list[Found]) -> list[Found]:
