@@ -16,7 +16,7 @@ from unnoise.method_table import Method, method as method_named
 from unnoise.model.model import Model
 from unnoise.model.parts import needed_fields
 from unnoise.network.base import config_of_network
-from unnoise.network.table import network_name, rebuild_network
+from unnoise.network.table import named_fields, network_name, rebuild_network
 from unnoise.network.transformer import Transformer, recentred
 
 
@@ -28,10 +28,12 @@ def started_from(
     seed: int = 0,
     labels: Sequence[str] = (),
     whole_texts: bool = False,
+    network: str = "",
 ) -> Model:
     """A model of a method with the network and the weights of `source`, as far as they fit; the rest is fresh.
 
-    codec: the source's, which it must be, since the weights know its tokens. length: the source's by default.
+    codec: the source's, which it must be, since the weights know its tokens. length: the source's by default. network: fields
+    in which its network differs, as in "transformer:pointer=true"; weights that are new begin as in a fresh one.
     """
     entry = method_named(method) if isinstance(method, str) else method
     codec = codec or source.codec
@@ -42,10 +44,13 @@ def started_from(
     taken = accepted_arguments(type(source.network))
     before = config_of_network(source.network)
     decided = {"causal": False, "gaps": False} | needed  # by the method, and not by the source
-    config = before | {field: value for field, value in decided.items() if taken is None or field in taken}
+    name, changes = named_fields(network or network_name(source.network))
+    if name != network_name(source.network):
+        raise ValueError(f"a model that starts from the weights of a {network_name(source.network)} cannot have a {name}")
+    config = before | changes | {field: value for field, value in decided.items() if taken is None or field in taken}
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        network = rebuild_network(network_name(source.network), config)
+        network = rebuild_network(name, config)
     model = Model(entry, codec, network, length, labels, whole_texts)
     old, new = source.weights(), model.weights()
     with torch.no_grad():

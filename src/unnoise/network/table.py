@@ -22,14 +22,12 @@ def build_network(text: str, needed: Mapping[str, Any], wished: Mapping[str, Any
 
     A network's constructor gets those fields that it takes.
     """
-    name, _, settings = text.partition(":")
+    name, own = named_fields(text)
     cls = find("network", name)
-    own = parse_settings(name, settings, "network")
     taken = accepted_arguments(cls)
     for field, value in needed.items():
         if taken is not None and field not in taken and field in MUST_TAKE and value:
             raise ValueError(f"this method needs a network with {field} = {value}, which {name} cannot be given")
-    check_settings(name, own, taken, "network")
     offered = {**wished, **own, **needed}
     try:
         network = cls(**{field: value for field, value in offered.items() if taken is None or field in taken})
@@ -37,6 +35,14 @@ def build_network(text: str, needed: Mapping[str, Any], wished: Mapping[str, Any
         raise ValueError(f"the network {name} cannot be built: {error}") from error
     check_network(network, needed)
     return network
+
+
+def named_fields(text: str) -> tuple[str, dict[str, Any]]:
+    """A network's name and the fields that are set in it, which it must have: "gru:width=128"."""
+    name, _, settings = text.partition(":")
+    own = parse_settings(name, settings, "network")
+    check_settings(name, own, accepted_arguments(find("network", name)), "network")
+    return name, own
 
 
 def rebuild_network(name: str, config: Mapping[str, Any]) -> nn.Module:

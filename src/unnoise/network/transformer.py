@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from unnoise.network.base import Cache
 from unnoise.network.config import check_heads, check_sizes
 from unnoise.network.dropout import Dropout
+from unnoise.network.pointer import Pointer
 from unnoise.network.visibility import Visibility, block_visibility
 
 LONGEST_UNFUSED = 256  # keys; with more of them the fused kernel wins
@@ -52,6 +53,7 @@ class TransformerConfig:
     labels: how many classes a text can be said to have.
     grid: rows and columns of a picture, whose positions are then rotated and convolved in two dimensions.
     channels: how many columns make one pixel (red, green, blue).
+    pointer: whether tokens of the text are made likelier where they fit (network/pointer.py).
     """
 
     inputs: int
@@ -68,6 +70,7 @@ class TransformerConfig:
     labels: int = 0
     grid: tuple[int, ...] = ()
     channels: int = 1
+    pointer: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "grid", tuple(self.grid))  # a list in config.json
@@ -304,6 +307,7 @@ class Transformer(nn.Module):
         self.time_embed = nn.Sequential(nn.Linear(64, shape.width), nn.SiLU()) if shape.time else None
         self.head = nn.Linear(shape.width, shape.outputs)
         self.gap_head = nn.Linear(shape.width, 1) if shape.gaps else None
+        self.pointer = Pointer(shape.width, shape.depth) if shape.pointer else None
         nn.init.normal_(self.embed.weight, std=1.0)
         for head in (self.head, self.gap_head):
             if head is not None:
@@ -350,14 +354,19 @@ class Transformer(nn.Module):
         *blocks, last = self.blocks
         for one in blocks:
             h = one(h, rotation, time, cache, visibility, None, dropout)
+        states = h
         h = last(h, rotation, time, cache, visibility, None if gaps else where, dropout)
+        asked = normalise(h[where] if gaps and where is not None else h)
+        output = self.head(asked)
+        if self.pointer is not None:
+            output = self.pointer(output, asked, normalise(states), x, where, self.shape.causal, cache, visibility)
         if cache is not None and cache.store:
             cache.length = length
         if not gaps:
-            return self.head(normalise(h))
+            return output
         if self.gap_head is None:
             raise ValueError("this network was built without a head for gaps")
-        return self.head(normalise(h if where is None else h[where])), self.gap_head(normalise(h))[..., 0]
+        return output, self.gap_head(normalise(h))[..., 0]
 
     def _check_length(self, length: int) -> int:
         if length > self.shape.length:

@@ -68,7 +68,8 @@ def _started(options: RunOptions, method: Method, source: Source, whole: bool) -
     """The model that starts from the weights of another one."""
     first = load(str(options.init))
     codec = first.codec if options.codec == AUTO else source.codec(options.codec, options.texts)
-    return started_from(first, method, codec, codec.length or options.length, options.seed, source.label_names, whole)
+    fields = options.network if ":" in options.network else ""  # the source's network, but for these
+    return started_from(first, method, codec, codec.length or options.length, options.seed, source.label_names, whole, fields)
 
 
 def _run(model: Model, source: Source, options: RunOptions, out: Path, resume: bool) -> TrainingRun:
