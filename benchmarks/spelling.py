@@ -3,7 +3,8 @@
     python benchmarks/spelling.py path/to/spelling --model runs/mdlm
 
 The folder holds Holbrook's tagged passages (mistakes of school children in their sentences) and Norvig's first test set (words
-in isolation); beside this file lie twenty sentences with real-word errors (real_words.txt). The baseline is Norvig's: a word
+in isolation); beside this file lie twenty sentences with real-word errors (real_words.txt), and sixty each with real-word
+errors and with misspellings that were written by somebody who knew nothing of the speller (…_unseen.txt). The baseline is Norvig's: a word
 that is not in the training vocabulary becomes the most frequent word at edit distance 1. `--part` takes every fifth passage
 ("tune") or the other four ("report"). `--fit` prints the weights of `unnoise.spelling.Channel` that make what was intended in
 the first part most likely, and the figures of each strength for passages of that part which are left out of the fit in turn.
@@ -32,6 +33,7 @@ PARAGRAPH = (  # the corrupted one of Multinomial Diffusion (arXiv:2102.05379): 
     "seat approximately one one zero zero zero zero fans mexico hosted the football world cup in one nine zeven zero and one "
     "nyne eiggt six"
 )
+SENTENCES = "real_words.txt", "real_words_unseen.txt", "misspelled_unseen.txt"  # beside this file
 TAG = re.compile(r"<ERR targ=([^>]*)>(.*?)</ERR>")
 
 
@@ -176,26 +178,31 @@ def cross_validated(model: unnoise.Model, read: list[Read], folds: int = 4) -> N
         print(f"strength {strength}: " + "  ".join(f"{key} {value:.4g}" for key, value in figures.items()), flush=True)
 
 
-def real_words(path: Path) -> list[tuple[str, str]]:
-    """Sentences with a real word in place of another, and what was meant."""
+def sentence_pairs(path: Path) -> list[tuple[str, str]]:
+    """Sentences with mistakes, and as they were meant, word for word."""
     lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
     return [tuple(part.strip() for part in line.split("|")) for line in lines]  # type: ignore[misc]
 
 
-def measure_real_words(pairs: list[tuple[str, str]], correct: Callable[[str], list[Edit]]) -> dict[str, int]:
-    """In how many sentences the mistake is found, and mended; words harmed beside it, and in the sentences as meant."""
-    found = mended = beside = harmed = 0
+def measure_sentences(pairs: list[tuple[str, str]], correct: Callable[[str], list[Edit]]) -> dict[str, int]:
+    """How many mistakes are found, and mended; words harmed beside them, and in the sentences as meant."""
+    mistakes = found = mended = beside = harmed = 0
     for wrong, meant in pairs:
-        theirs, ours = wrong.split(), meant.split()
-        place = next(i for i, (one, other) in enumerate(zip(theirs, ours, strict=True)) if one != other)
-        at = sum(len(word) + 1 for word in theirs[:place])
         edits = correct(wrong)
-        touching = [edit for edit in edits if edit.start < at + len(theirs[place]) and edit.start + len(edit.before) > at]
-        found += bool(touching)
-        mended += plain(applied(wrong, at, at + len(theirs[place]), touching)) == plain(ours[place])
-        beside += len(edits) - len(touching)
         harmed += len(correct(meant))
-    return {"sentences": len(pairs), "found": found, "mended": mended, "harmed beside": beside, "harmed when right": harmed}
+        beside += len(edits)
+        start = 0
+        for one, other in zip(wrong.split(" "), meant.split(" "), strict=True):
+            stop = start + len(one)
+            if one != other:
+                touching = [edit for edit in edits if edit.start < stop and edit.start + len(edit.before) > start]
+                mistakes += 1
+                found += bool(touching)
+                mended += plain(applied(wrong, start, stop, touching)) == plain(other)
+                beside -= len(touching)
+            start = stop + 1
+    counts = {"sentences": len(pairs), "mistakes": mistakes, "found": found, "mended": mended}
+    return counts | {"harmed beside": beside, "harmed when right": harmed}
 
 
 def speed(model: unnoise.Model, ordinary: str) -> None:
@@ -252,8 +259,9 @@ if __name__ == "__main__":
         pairs = norvig(options.data / "spell-testset1.txt")
         hits = sum(applied(wrong, 0, len(wrong), correct(wrong)).lower() == right for wrong, right in pairs)
         print(f"Norvig     {name:9s} {hits} of {len(pairs)} right ({hits / len(pairs):.3f})", flush=True)
-        real = measure_real_words(real_words(Path(__file__).with_name("real_words.txt")), correct)
-        print(f"real words {name:9s} " + "  ".join(f"{key} {value}" for key, value in real.items()), flush=True)
+        for file in SENTENCES:
+            counts = measure_sentences(sentence_pairs(Path(__file__).with_name(file)), correct)
+            print(f"{file} {name:9s} " + "  ".join(f"{key} {value}" for key, value in counts.items()), flush=True)
         figures = measure(passages, correct)
         print(f"Holbrook   {name:9s} " + "  ".join(f"{key} {value:.4g}" for key, value in figures.items()), flush=True)
     print(model.correct(PARAGRAPH, options.strength).text)

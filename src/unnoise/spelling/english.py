@@ -13,14 +13,31 @@ AUXILIARIES = ("do", "does", "did", "is", "are", "was", "were", "has", "have", "
 CONTRACTIONS = {word + clitic: f"{word}'{clitic}" for clitic, words in CLITICS.items() for word in words}
 CONTRACTIONS |= {word + "nt": f"{word}n't" for word in AUXILIARIES} | {"oclock": "o'clock"}  # as written without apostrophe
 _CONFUSED = """\
-accept except, advice advise, affect effect, all ally, allowed aloud, altar alter, an and, bare bear, brake break, buy
-by bye, choose chose, cloth clothe clothes, coarse course, complement compliment, council counsel, dairy diary, desert
-dessert, do due, fair fare, find fined, flour flower, for four fore, form from, hear here, heard herd, hole whole, hour
-our are, its it's, knew new, knight night, know no now, lead led, loose lose, made maid, mail male, meat meet, of off,
-one won, passed past, pair pear, peace piece, plain plane, pray prey, principal principle, quiet quite, read red, right
-write rite, road rode, root route, sail sale, sea see, sew so sow, stationary stationery, steal steel, tail tale, than
-then, their there they're, threw through though thought, throne thrown, to too two, wait weight, war wore, waist waste,
-way weigh, weak week, wear where were we're, weather whether, which witch, who's whose, wood would, your you're
+accept except expect, access excess, adapt adept adopt, addition edition, advice advise, affect effect, aisle isle, all
+ally, allowed aloud, altar alter, an and, angel angle, ascent assent, bail bale, bare bear, bazaar bizarre, beach beech,
+beat beet, berth birth, board bored, boarder border, brake break, breadth breath breathe bread bred, bridal bridle, broach
+brooch, buy by bye, canvas canvass, carat carrot, casual causal, ceiling sealing, cell sell, cellar seller, censor sensor,
+cent scent sent, cereal serial, choose chose, chord cord, cite sight site, cloth clothe clothes, coarse course, collage
+college, complement compliment, confident confidant, conscience conscious, corps corpse, costumer customer, council counsel,
+creak creek, currant current, dairy diary, days daze, dear deer, decent descent dissent, desert dessert, device devise,
+diner dinner, discreet discrete, do due, dose does, dual duel, dying dyeing, elicit illicit, eligible illegible, eminent
+imminent, envelop envelope, fair fare, feat feet, find fined, flea flee, flour flower, for four fore, foreword forward, form
+from, formally formerly, forth fourth, foul fowl, gait gate, gorilla guerrilla, grate great, groan grown, guessed guest,
+hair hare, hangar hanger, hart heart, heal heel, hear here, heard herd, heroin heroine, higher hire, him hymn, hole whole,
+holy wholly, hour our are, idle idol, its it's, kernel colonel, knew new, knight night, know no now, lain lane, later
+latter, lead led, leased least, lessen lesson, liable libel, lightening lightning, loan lone, loose lose, made maid, mail
+male, manner manor, marital martial marshal, meat meet, medal meddle metal mettle, miner minor, missed mist, moral morale,
+morning mourning, muscle mussel, naval navel, none nun, oar ore, of off, one won, pail pale, pain pane, pair pear, passed
+past, patience patients, pause paws, peace piece, peak peek, peal peel, pedal peddle, perfect prefect, persecute prosecute,
+personal personnel, plain plane, pole poll, poor pour pore, pray prey, precede proceed, presence presents, principal
+principle, prise prize, profit prophet, quiet quite, rain reign rein, rap wrap, read red, respectfully respectively, right
+write rite, ring wring, road rode, role roll, root route, sail sale, scene seen, sea see, sever severe, sew so sow, shone
+shown, shore sure, soar sore, sole soul, some sum, son sun, stair stare, stake steak, stationary stationery, statue statute,
+steal steel, story storey, straight strait, suit suite, sweat sweet, tail tale, taught taut, team teem, tear tier, than
+then, their there they're, threw through though thought, throne thrown, tide tied, to too two, toe tow, trail trial, troop
+troupe, united untied, vain vein, vale veil, vial vile, waist waste, wait weight, wander wonder, war wore, warn worn, wary
+weary, way weigh, weak week, wear where were we're, weather whether, which witch, whine wine, who's whose, wood would, yoke
+yolk, your you're
 """
 CONFUSED = {
     word: frozenset(words.split()) - {word} for words in _CONFUSED.replace("\n", " ").split(",") for word in words.split()
