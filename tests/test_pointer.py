@@ -2,11 +2,13 @@
 
 import math
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
 
 import unnoise
+from unnoise.cli.main import main
 from unnoise.model.init import started_from
 from unnoise.network.base import Cache
 from unnoise.network.transformer import Transformer, normalise
@@ -48,6 +50,27 @@ def test_it_is_the_sum_over_the_tokens_that_are_seen() -> None:
             assert any(len(terms[v]) > 2 for v in range(10))
 
 
+def test_gradients_are_those_of_the_formula(double: None) -> None:
+    """Also where a token stands in a text twice: all outputs and gradients beside a plain sum over one-hot tokens."""
+    made = network()
+    kept = {}
+    made.pointer.register_forward_hook(lambda module, inputs, output: kept.update(inputs=inputs))  # type: ignore
+    found = made(X)
+    output, asked, states = kept["inputs"][:3]
+    pointer = made.pointer
+    assert pointer is not None
+    q, k = normalise(pointer.query(asked)), normalise(pointer.key(states))
+    scores = q @ k.transpose(1, 2) / math.sqrt(q.shape[-1]) + pointer.level(asked)
+    tokens = torch.nn.functional.one_hot(X, 11)[..., :10].to(scores)
+    plain = (output.exp() + scores.exp() @ tokens).log()
+    weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(4))
+    parameters = list(made.parameters())
+    ours = torch.autograd.grad((found * weights).sum(), parameters, retain_graph=True)
+    theirs = torch.autograd.grad((plain * weights).sum(), parameters)
+    assert torch.allclose(found, plain, atol=1e-12)
+    assert all(torch.allclose(one, other, atol=1e-10) for one, other in zip(ours, theirs, strict=True))
+
+
 def test_only_what_is_visible_is_copied() -> None:
     """With queries, keys and head at zero, p(v) ∝ 1 + how often v is seen."""
     for causal in (False, True):
@@ -86,16 +109,57 @@ def test_at_where_only_and_with_a_cache() -> None:
     assert torch.equal(*again) and torch.allclose(again[0], made(X)[:, 13:15], atol=1e-4)
 
 
-def test_scores_of_any_size_are_finite() -> None:
+def test_scores_of_any_size_are_exact() -> None:
+    """With c far above every output a position copies alone; far below, not at all; and learns in both."""
     made = network()
-    with torch.no_grad():
-        made.pointer.level.bias.fill_(1e4)  # type: ignore
-        assert torch.isfinite(made(X)).all()
+    same = torch.zeros_like(X)
+    for level, x in ((1e4, X), (-1e4, X), (1e4, same), (200.0, same)):
+        with torch.no_grad():
+            made.pointer.level.bias.fill_(level)  # type: ignore
+        found = made(x)
+        chances = found.softmax(-1)
+        assert torch.isfinite(found).all()
+        if level > 0:
+            there = torch.nn.functional.one_hot(x, 11)[..., :10].any(1, keepdim=True)
+            assert torch.allclose((chances * there).sum(-1), torch.ones(1), atol=1e-5)
+        (gradient,) = torch.autograd.grad(found.logsumexp(-1).sum(), made.pointer.level.bias)  # type: ignore
+        assert float(gradient) == pytest.approx(72.0 if level > 0 else 0.0, abs=1e-2)  # d log Σ e^{o'} / dc
+
+
+def test_rows_may_leave_the_cache() -> None:
+    made, cache = network(causal=True), Cache()
+    made(X[:, :6], cache=cache)
+    cache.keep(torch.tensor([2, 0]))
+    assert torch.allclose(made(X[[2, 0], 6:9], cache=cache), made(X[[2, 0]])[:, 6:9], atol=1e-4)
+    nowhere = torch.zeros_like(X[:2, 9:10], dtype=torch.bool)
+    assert made(X[[2, 0], 9:10], where=nowhere, cache=cache).shape == (0, 10)
+    assert torch.allclose(made(X[[2, 0], 10:11], cache=cache), made(X[[2, 0]])[:, 10:11], atol=1e-4)
+
+
+def test_nothing_of_a_block_is_seen_before_it_is_written() -> None:
+    made = network()
+    text = X[:, :12].clamp_max(9)
+    other = torch.where(torch.arange(12) >= 8, (text + 1) % 10, text)
+    one, two = (made(torch.cat([X[:, :12], clean], 1), block=4) for clean in (text, other))
+    assert torch.equal(one[:, :12], two[:, :12])
 
 
 def test_a_state_of_numbers_has_nothing_to_copy() -> None:
     with pytest.raises(ValueError, match="a network with a pointer reads tokens, not numbers"):
         network()(torch.zeros(2, 4, 11))
+
+
+@pytest.mark.parametrize("method", ["gaussian", "bfn", "flexmdm:layout=end"])
+def test_a_method_that_cannot_have_one_says_so(method: str) -> None:
+    with pytest.raises(ValueError, match="this method needs a network with pointer = False, found transformer:pointer=true"):
+        unnoise.Model.build(method, codec="text8", length=24, size="nano", network="transformer:pointer=true")
+    source = unnoise.Model.build("mdlm", codec="text8", length=24, size="nano", network="transformer:pointer=true")
+    assert started_from(source, method).network.config["pointer"] is False
+
+
+def test_a_switch_is_true_or_false() -> None:
+    with pytest.raises(ValueError, match="a network's pointer must be true or false, found 'no'"):
+        unnoise.Model.build("mdlm", codec="text8", length=24, size="nano", network="transformer:pointer=no")
 
 
 @pytest.mark.parametrize("method", ["mdlm", "ar", "bd3lm:block=4", "flexmdm", "sedd-uniform", "ardm"])
@@ -116,9 +180,26 @@ def test_blocks_are_written_alike_with_and_without_a_cache() -> None:
 
 def test_weights_without_a_pointer_are_gone_on_from() -> None:
     source = unnoise.Model.build("ar", codec="text8", length=24, size="nano")
-    model = started_from(source, "mdlm", network="transformer:pointer=true")
+    model = started_from(source, "mdlm", network_fields="transformer:pointer=true")
     assert model.network.config["pointer"] and torch.equal(model.network.head.weight, source.network.head.weight)  # type: ignore
     with pytest.raises(ValueError, match="a model that starts from the weights of a transformer cannot have a ddit"):
-        started_from(source, "mdlm", network="ddit:width=128")
+        started_from(source, "mdlm", network_fields="ddit:width=128")
+    for fields in ("transformer:width=32", "transformer:heads=4", "transformer:depth=3", "transformer:pointer=false"):
+        with pytest.raises(ValueError, match=f"can only add to its network, and {fields} does not"):
+            started_from(source, "mdlm", network_fields=fields)
     with pytest.raises(ValueError, match="unexpected keyword argument 'pointers'"):
-        started_from(source, "mdlm", network="transformer:pointers=true")
+        started_from(source, "mdlm", network_fields="transformer:pointers=true")
+
+
+def test_it_is_kept_on_the_disk_and_begun_from_there(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("the cat sat on the mat and the dog sat in the sun " * 40)
+    shape = ["--data", str(tmp_path / "text.txt"), "--steps", "3", "--eval-windows", "4", "--length", "24", "--json"]
+    assert main(["train", "mdlm", *shape, "--size", "nano", "--out", str(tmp_path / "first")]) == 0
+    more = ["--init", str(tmp_path / "first"), "--network", "transformer:pointer=true", "--out", str(tmp_path / "second")]
+    assert main(["train", "mdlm", *shape, *more]) == 0
+    model = unnoise.load(tmp_path / "second")
+    assert model.network.config["pointer"] and model.generate(1, steps=4) == unnoise.load(tmp_path / "second").generate(
+        1, steps=4
+    )
+    model.save(tmp_path / "small", dtype="int8")
+    assert unnoise.load(tmp_path / "small").network.config["pointer"]

@@ -284,7 +284,10 @@ def test_a_card_says_what_was_measured(tmp_path: Path) -> None:
     card = model_card(model, facts, source, windows=4)
     bits = model.bits_per_char(model.texts(source, "test"), 4, 1).bits
     assert f"| held-out bits per character | {bits:.3f} ± " in card and "over 4 windows of the test part (exact)" in card
-    assert "| training | 1,200 steps, 2 minutes, the last of 2 stages |" in card and "| recommended sampling | temperature 0.5 |" in card
+    assert (
+        "| training | 1,200 steps, 2 minutes, the last of 2 stages |" in card
+        and "| recommended sampling | temperature 0.5 |" in card
+    )
     assert "    unnoise train ar\n    unnoise train ar --resume\n" in card
     for i, text in enumerate(model.generate(6), 1):  # as they came
         assert f"    {i}  {text.split()[0]}" in card.replace(f"{i}   ", f"{i}  ")

@@ -25,6 +25,8 @@ from unnoise.sampler.base import Frame, SteppedSampler
 class BayesianFlow(StateSpace):
     """Beliefs over K tokens, with accuracy β(u) = β(1)·u²."""
 
+    holds_tokens = False
+
     def __init__(self, vocab: int, accuracy: float = 3.0):
         super().__init__(vocab)
         if not accuracy > 0:

@@ -34,6 +34,8 @@ class Gaussian(StateSpace):
     numbers.
     """
 
+    holds_tokens = False
+
     def __init__(
         self,
         vocab: int,

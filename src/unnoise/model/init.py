@@ -9,6 +9,7 @@ with small blocks (SDAR).
 from collections.abc import Sequence
 
 import torch
+from torch import nn
 
 from unnoise.data import Codec
 from unnoise.keywords import accepted_arguments
@@ -28,12 +29,12 @@ def started_from(
     seed: int = 0,
     labels: Sequence[str] = (),
     whole_texts: bool = False,
-    network: str = "",
+    network_fields: str = "",
 ) -> Model:
     """A model of a method with the network and the weights of `source`, as far as they fit; the rest is fresh.
 
-    codec: the source's, which it must be, since the weights know its tokens. length: the source's by default. network: fields
-    in which its network differs, as in "transformer:pointer=true"; weights that are new begin as in a fresh one.
+    codec: the source's, which it must be, since the weights know its tokens. length: the source's by default.
+    network_fields: what its network has besides, as in "transformer:pointer=true", which begins as in a fresh one.
     """
     entry = method_named(method) if isinstance(method, str) else method
     codec = codec or source.codec
@@ -44,13 +45,16 @@ def started_from(
     taken = accepted_arguments(type(source.network))
     before = config_of_network(source.network)
     decided = {"causal": False, "gaps": False} | needed  # by the method, and not by the source
-    name, changes = named_fields(network or network_name(source.network))
-    if name != network_name(source.network):
-        raise ValueError(f"a model that starts from the weights of a {network_name(source.network)} cannot have a {name}")
-    config = before | changes | {field: value for field, value in decided.items() if taken is None or field in taken}
+    kind, added = named_fields(network_fields or network_name(source.network))
+    if kind != network_name(source.network):
+        raise ValueError(f"a model that starts from the weights of a {network_name(source.network)} cannot have a {kind}")
+    fitting = {field: value for field, value in decided.items() if taken is None or field in taken}
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        network = rebuild_network(name, config)
+        network = rebuild_network(kind, before | added | fitting)
+    if added:
+        with torch.device("meta"):
+            check_only_adds(network, rebuild_network(kind, before | fitting), network_fields)
     model = Model(entry, codec, network, length, labels, whole_texts)
     old, new = source.weights(), model.weights()
     with torch.no_grad():
@@ -62,3 +66,10 @@ def started_from(
                 value = recentred(value, bool(before.get("causal")), network.shape.causal)
             weight.copy_(value)
     return model
+
+
+def check_only_adds(network: nn.Module, plain: nn.Module, fields: str) -> None:
+    """ValueError unless a network has weights besides those of the plain one, and all of these."""
+    shapes, kept = ({name: weight.shape for name, weight in one.named_parameters()} for one in (network, plain))
+    if not kept.items() < shapes.items():
+        raise ValueError(f"a run that starts from a model's weights can only add to its network, and {fields} does not")

@@ -36,12 +36,13 @@ class Parameterization(ABC):
     @classmethod
     def network_config(cls, process: StateSpace, length: int, time_free: bool) -> dict[str, Any]:
         """The fields of a network's configuration that this parameterization decides."""
-        return {
+        fields = {
             "inputs": process.inputs,
             "outputs": process.vocab,
             "length": length + process.extra_positions,
             "time": not time_free,
         }
+        return fields if process.holds_tokens else fields | {"pointer": False}
 
     def condition(self, label: Tensor | int | None, guidance: float = 1.0) -> Self:
         """This denoiser for texts of a class ([B] long, or one for all; the number of classes stands for none).

@@ -1,11 +1,12 @@
 """A pointer: tokens of the text itself are made likelier where they fit, so that a name that stands in it once is found again.
 
 Pointer sentinel mixture models (Merity et al. 2016, arXiv:1609.07843): next to the K outputs o_v of the head there is a score
-a_j for each token x_j that a position sees, and all share one softmax,
+a_j for each token x_j that a position sees, and the outputs become
 
-    p(v) ∝ e^{o_v} + Σ_{j: x_j = v} e^{a_j},    a_j = q·k_j/√D + c.
+    o'_v = log(e^{o_v} + Σ_{j: x_j = v} e^{a_j}),    a_j = q·k_j/√F + c,
 
-A vocabulary has to be learned token by token; what a pointer learns, to compare the surroundings of two places, holds for all.
+so that a softmax over them is shared by the vocabulary and the text; where outputs are log ratios, ratios are added to. A
+vocabulary has to be learned token by token; what a pointer learns, to compare the surroundings of two places, holds for all.
 """
 
 import torch
@@ -15,19 +16,19 @@ from torch.nn import functional as F
 from unnoise.network.base import Cache
 from unnoise.network.visibility import Visibility
 
-FEATURES = 64  # of queries and keys
-HIGHEST = 80.0  # of a_j − o_v, whose exponential must be finite
+FEATURES = 64  # F of queries and keys, at most
 
 
 class Pointer(nn.Module):
-    """Adds Σ_{j: x_j = v} e^{a_j} to e^{o_v}: outputs [n, K] → [n, K], or [B, L, K] → [B, L, K].
+    """o [n, K] → o' [n, K], or [B, L, K] → [B, L, K].
 
-    c = w·h + b is how much a position copies at all; at first 0. Masks, and what a position does not see, are not copied.
+    q and k are layer-normed, so that |q·k|/√F ≤ √F. c = w·h + b is how much a position copies at all, 0 at first. Masks, and
+    what a position does not see, are not copied.
     """
 
     def __init__(self, width: int, layer: int):
         super().__init__()
-        self.layer = layer  # of the cache
+        self.layer = layer  # under which the cache keeps keys [B, 1, n, F] and tokens [B, 1, n]
         features = min(FEATURES, width)
         self.query = nn.Linear(width, features, bias=False)
         self.key = nn.Linear(width, features, bias=False)
@@ -46,35 +47,33 @@ class Pointer(nn.Module):
         cache: Cache | None,
         visibility: Visibility | None,
     ) -> Tensor:
-        """output: o, [n, K] at `where` or [B, L, K]. asked: the features that o was made of, [n, D] or [B, L, D]. states: what
-        the keys are made of, [B, L, D]. x: the tokens, [B, L]."""
+        """output: o, [n, K] at `where` or [B, L, K]. asked: the normed features h that o is made of, [n, D] or [B, L, D].
+        states: what the keys are made of, normed too, [B, L, D]. x: the tokens, [B, L]."""
         if x.is_floating_point():
             raise ValueError("a network with a pointer reads tokens, not numbers: build it without")
         vocab = output.shape[-1]
         if where is None:
             where = torch.ones_like(x, dtype=torch.bool)
-        q, k = unit(self.query(asked)).reshape(-1, self.query.out_features), unit(self.key(states))
+        row = where.nonzero()[:, 0]
+        q, k = (F.layer_norm(part, part.shape[-1:]) for part in (self.query(asked), self.key(states)))
         tokens = x
         if cache is not None:
             k, tokens = (part[:, 0] for part in cache.extend(self.layer, k[:, None], tokens[:, None]))
-        q = q.new_zeros(*x.shape, q.shape[-1]).masked_scatter(where[..., None], q)
         copied = (tokens < vocab)[:, None] & seen(x.shape[1], tokens.shape[1], causal, visibility, x.device)
-        copied = copied.expand(*x.shape, -1)  # [B, L, S]
+        copied = copied.expand(*x.shape, -1)[where]  # [n, S]
         tokens = torch.where(tokens < vocab, tokens, 0)
-        same = tokens[:, :, None] == tokens[:, None]  # [B, S, S]
-        first = ~same.tril(-1).any(2)  # each token is added to once
-        scores = (q @ k.transpose(1, 2))[where] * q.shape[-1] ** -0.5 + self.level(asked).reshape(-1, 1)  # [n, S]
-        at = tokens[:, None].expand_as(copied)[where]
-        flat = output.reshape(-1, vocab)
-        ratios = (scores - flat.gather(1, at)).clamp_max(HIGHEST).exp() * copied[where]  # e^{a_j − o_v}
-        ratios = ratios.new_zeros(copied.shape).masked_scatter(where[..., None], ratios) @ same.to(ratios.dtype)
-        more = (ratios[where].log1p() * first[:, None].expand_as(copied)[where]).to(flat.dtype)
-        return flat.scatter_add(1, at, more).view_as(output)
-
-
-def unit(x: Tensor) -> Tensor:
-    """Layer norm without weights along the last axis."""
-    return F.layer_norm(x, x.shape[-1:])
+        first = (tokens[:, :, None] == tokens[:, None]).byte().argmax(2)[row]  # where the token of each place stands first
+        q = q.new_zeros(*x.shape, q.shape[-1]).masked_scatter(where[..., None], q)
+        scores = (q @ k.transpose(1, 2))[where] * q.shape[-1] ** -0.5 + self.level(asked).reshape(-1, 1)
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32)).masked_fill(~copied, -torch.inf)
+        highest = scores.detach().amax(1, keepdim=True).clamp_min(torch.finfo(scores.dtype).min)
+        sums = torch.zeros_like(scores).scatter_add(1, first, (scores - highest).exp())  # Σ over the places of a token
+        there = sums > 0
+        log_sums = torch.where(there, sums, 1.0).log() + highest
+        flat, at = output.reshape(-1, vocab), tokens[row]
+        now = flat.gather(1, at).to(scores.dtype)
+        more = torch.where(there, torch.logaddexp(now, torch.where(there, log_sums, now)) - now, 0.0)  # o' − o
+        return flat.scatter_add(1, at, more.to(flat.dtype)).view_as(output)
 
 
 def seen(length: int, total: int, causal: bool, visibility: Visibility | None, device: torch.device) -> Tensor:

@@ -25,6 +25,9 @@ def build_network(text: str, needed: Mapping[str, Any], wished: Mapping[str, Any
     name, own = named_fields(text)
     cls = find("network", name)
     taken = accepted_arguments(cls)
+    for field, value in own.items():
+        if needed.get(field, value) != value:
+            raise ValueError(f"this method needs a network with {field} = {needed[field]}, found {text}")
     for field, value in needed.items():
         if taken is not None and field not in taken and field in MUST_TAKE and value:
             raise ValueError(f"this method needs a network with {field} = {value}, which {name} cannot be given")

@@ -3,7 +3,8 @@
 Pre-norm, rotary positions, SDPA attention with normalised queries and keys, a short depthwise convolution before each
 attention (characters live off their neighbours), squared-ReLU perceptron. Time conditioning (adaLN: the norms are scaled and
 shifted by t) is optional, since masked models do not need it. With `causal` the same network is autoregressive, with a KV cache
-for sampling. What was measured and chosen is in docs/results.md.
+for sampling; with `pointer` it copies tokens of the text (network/pointer.py). What was measured and chosen is in
+docs/results.md.
 """
 
 import math
@@ -80,6 +81,8 @@ class TransformerConfig:
             raise ValueError(f"with a grid a network's taps must be the square of an odd number, such as 9, found {self.taps}")
         check_sizes(self, "inputs", "outputs", "length", "width", "depth", "heads", "taps", "attention_every", "channels")
         check_heads(self.width, self.heads)
+        if not isinstance(self.pointer, bool):
+            raise ValueError(f"a network's pointer must be true or false, found {self.pointer!r}")
         if self.taps % 2 == 0:
             raise ValueError(f"a network's taps must be odd, found {self.taps}")
 

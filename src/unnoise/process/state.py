@@ -19,13 +19,15 @@ class StateSpace(nn.Module):
 
     vocab: K. states: how many values a position can have. inputs: what a network must read at a position, `states` tokens or
     that many numbers. end: the token with which a text ends, where there is one. variable_length: whether the model chooses how
-    long a text is. extra_positions: how many positions a network reads besides those of the text.
+    long a text is. extra_positions: how many positions a network reads besides those of the text. holds_tokens: whether a
+    position of a state holds a token, and no numbers.
     """
 
     anchor: Tensor
     end: int | None = None
     variable_length = False
     extra_positions = 0
+    holds_tokens = True
     marks: ClassVar[dict[int, str]] = {FREE: "where free"}  # what may be given besides tokens
 
     def __init__(self, vocab: int, states: int | None = None):

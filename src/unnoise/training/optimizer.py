@@ -179,10 +179,13 @@ def optimizers(module: nn.Module, options: TrainingOptions = DEFAULTS) -> list[t
 
 
 def split(module: nn.Module) -> tuple[dict[str, nn.Parameter], dict[str, nn.Parameter]]:
-    """Names and weights for Muon (matrices of linear layers, but not the output head) and for Adam (the rest)."""
+    """Names and weights for Muon (matrices of linear layers, but not the output head, nor single rows) and for Adam (the
+    rest)."""
     matrices, others = {}, {}
     linear = {
-        id(layer.weight) for name, layer in module.named_modules() if isinstance(layer, nn.Linear) and not name.endswith("head")
+        id(layer.weight)
+        for name, layer in module.named_modules()
+        if isinstance(layer, nn.Linear) and layer.out_features > 1 and not name.endswith("head")
     }
     for name, weight in module.named_parameters():
         (matrices if id(weight) in linear else others)[name] = weight

@@ -194,8 +194,8 @@ class RunOptions(TrainingOptions):
     codec: str = "auto"
     """auto, text8, bytes, chars, bpe, bpe-4096, gpt2:FOLDER, a registered one, or a folder with a model or shards, for its."""
     init: str | None = None
-    """Start from the weights of a trained model, a folder or a bundled name, with its codec and the shape of its network, but for
-    the fields that --network sets."""
+    """Start from the weights of a trained model, a folder or a bundled name, with its codec and the shape of its network; what
+    --network adds to that (transformer:pointer=true) begins anew."""
     stages: str = ""
     """What is trained first, with its share of the run: ar=0.5 trains the first half as ar, and goes on from its weights;
     several are divided by ;"""

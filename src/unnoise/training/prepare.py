@@ -68,7 +68,7 @@ def _started(options: RunOptions, method: Method, source: Source, whole: bool) -
     """The model that starts from the weights of another one."""
     first = load(str(options.init))
     codec = first.codec if options.codec == AUTO else source.codec(options.codec, options.texts)
-    fields = options.network if ":" in options.network else ""  # the source's network, but for these
+    fields = "" if options.network == RunOptions.network else options.network  # without any, the source's network as it is
     return started_from(first, method, codec, codec.length or options.length, options.seed, source.label_names, whole, fields)
 
 

@@ -81,7 +81,8 @@ class EndedInsertionParameterization(InsertionParameterization):
     @classmethod
     def network_config(cls, process: StateSpace, length: int, time_free: bool) -> dict[str, Any]:
         symbols = process.vocab + 2
-        return super().network_config(process, length, time_free) | {"inputs": symbols, "outputs": symbols}
+        more = {"inputs": symbols, "outputs": symbols, "pointer": False}  # padding and mask would be copied too
+        return super().network_config(process, length, time_free) | more
 
     def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> InsertionPrediction:
         vocab = self.process.vocab
