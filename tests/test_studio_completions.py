@@ -97,6 +97,39 @@ def test_what_block_diffusion_writes_comes_block_by_block(client: TestClient) ->
     assert stopped.count("data: {") == 1  # one that may begin in what was written already
 
 
+@pytest.fixture(scope="module")
+def by_pieces(tmp_path_factory: pytest.TempPathFactory) -> tuple[unnoise.Model, TestClient]:
+    """An autoregressive model over byte pairs, in which a blank belongs to the word after it; it has learned next to nothing."""
+    texts = ["the cat sat on the mat. the dog ran home, and the sun was in the sky."] * 30
+    model = unnoise.Model.build("ar", unnoise.codec("bpe-300", texts), length=32, width=16, depth=1, heads=2)
+    unnoise.train(model, texts, steps=20, eval_windows=2)
+    model.save(folder := tmp_path_factory.mktemp("pieces") / "pieces")
+    return model, client_of(make_app([folder]))
+
+
+@pytest.mark.parametrize("suffix", ["ran home.", " ran home.", ", and"])
+def test_a_suffix_is_read_as_it_is_counted(by_pieces: tuple[unnoise.Model, TestClient], suffix: str) -> None:
+    """Also one that begins with a word: the blank before it, which the model reads, is the end of what comes back."""
+    model, client = by_pieces
+    read = suffix if suffix[0] in " ," else f" {suffix}"
+    given = len(model.codec.encode("the dog")) + len(model.codec.encode(read))
+    body = {"prompt": "the dog", "suffix": suffix, "seed": 3, "max_tokens": model.length - given}
+    found = client.post("/v1/completions", json=body).json()
+    assert found["usage"]["prompt_tokens"] == given and found["usage"]["completion_tokens"] <= body["max_tokens"]
+    whole = "the dog" + found["choices"][0]["text"] + suffix
+    assert whole == model.complete("the dog", suffix, seed=3)[0] and whole.endswith(read)
+
+
+def test_a_stream_loses_no_blank(by_pieces: tuple[unnoise.Model, TestClient]) -> None:
+    _, client = by_pieces
+    for seed in range(6):
+        body = {"prompt": "the cat ", "max_tokens": 12, "seed": seed}
+        events = client.post("/v1/completions", json=body | {"stream": True}).text.strip().split("\n\n")
+        pieces = [json.loads(event.removeprefix("data: "))["choices"][0]["text"] for event in events[:-1]]
+        assert len(pieces) > 1
+        assert "".join(pieces) == client.post("/v1/completions", json=body).json()["choices"][0]["text"]
+
+
 def test_a_model_of_variable_length_completes_with_at_most_so_many(client: TestClient) -> None:
     found = client.post("/v1/completions", json={"model": "flexmdm", "prompt": "the", "suffix": "mat", "max_tokens": 5}).json()
     assert len(found["choices"][0]["text"]) <= 5

@@ -96,7 +96,7 @@ def printable(value: object) -> str:
 def percent(share: float, digits: int = 0) -> str:
     """A share in percent; one that would be shown as none is said to be less than the least that is shown."""
     least = 10.0**-digits
-    return f"< {least:g} %" if 0 < 100 * share < least / 2 else f"{100 * share:.{digits}f} %"
+    return f"< {least:g} %" if 0 < 100 * share <= least / 2 else f"{100 * share:.{digits}f} %"
 
 
 def at_least(least: int, **counts: int | None) -> None:

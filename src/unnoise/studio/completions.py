@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from unnoise.model.model import Model
 from unnoise.model.options import SamplingKeywords
-from unnoise.model.template import GAP, MARKS, MASK, WORD, given_sides
+from unnoise.model.template import GAP, MARKS, MASK, WORD, as_suffix, given_sides
 from unnoise.studio.chain import ChainRun
 from unnoise.studio.jobs import Message, Steps
 from unnoise.studio.models import Models
@@ -41,6 +41,11 @@ class CompletionRequest:
     def tokens(self, prompt: str) -> int:
         """How many tokens are given with a prompt."""
         return sum(map(len, given_sides(prompt, self.suffix, self.model.codec)))
+
+    @property
+    def blank(self) -> str:
+        """What a choice ends in besides what was drawn: the blank that the model reads before a suffix without one."""
+        return as_suffix(self.suffix, self.model.codec).removesuffix(self.suffix)
 
 
 class Completion(NamedTuple):
@@ -173,7 +178,7 @@ def complete(models: Models, fields: RequestFields) -> Steps:
 def _run(request: CompletionRequest, prompt: str, room: int, row: int) -> ChainRun:
     blanks = GAP if request.model.process.variable_length else MASK * room
     length = request.tokens(prompt) + room
-    return ChainRun(request.model, f"{prompt}{blanks}{request.suffix}", length, request.options, row)
+    return ChainRun(request.model, f"{prompt}{blanks}{request.blank}{request.suffix}", length, request.options, row)
 
 
 def _settled(request: CompletionRequest, prompt: str, run: ChainRun) -> str:
@@ -183,6 +188,8 @@ def _settled(request: CompletionRequest, prompt: str, run: ChainRun) -> str:
     if request.stops or request.suffix or run.last.settled <= first or not run.last.t:
         return ""
     text = request.model.codec.decode(run.last.ids[first : run.last.settled]).rstrip("�")
+    if request.model.codec.joins_blanks and prompt.endswith(" "):  # as in the whole text, where it stands once
+        text = text.lstrip(" ")
     return prompt + text if request.echo else text
 
 
@@ -191,7 +198,7 @@ def _completion(request: CompletionRequest, prompt: str, room: int, run: ChainRu
     (piece,) = run.written()
     cut = min([at for at in map(piece.text.find, request.stops) if at >= 0], default=len(piece.text))
     reason = "stop" if cut < len(piece.text) or piece.tokens < room else "length"
-    text = piece.text[:cut]
+    text = piece.text[:cut] + request.blank * (cut == len(piece.text))
     return Completion(prompt + text if request.echo else text, reason, piece.tokens, piece.confidence)
 
 

@@ -121,5 +121,6 @@ class JobQueue:
             self._turns.put(None)
 
     def _run_steps(self) -> None:
+        torch.get_num_threads()  # settles how many this thread has, before other work changes that for a while
         while (job := self._turns.get()) is not None:
             job.step()
