@@ -154,7 +154,7 @@ def test_lines_and_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str], 
     assert Path("grid.png").read_bytes()[:4] == b"\x89PNG"
     code, out, _ = run("noise 'the roman empire' --model wiki --times 0 0.3 0.6 --steps 8 --picture back.svg", capsys)
     assert code == 0 and "and back, by wiki" in out and out.splitlines()[-1].startswith("t = 0.00")
-    assert out.splitlines()[0].startswith("mdlm") and Path("back.svg").read_bytes()[:5] == b"<?xml"
+    assert out.splitlines()[0] == "mdlm" and Path("back.svg").read_bytes()[:5] == b"<?xml"
     code, out, _ = run("noise 'It costs 5 £' --codec chars --method uniform --times 0", capsys)
     assert code == 0 and "It costs 5 £" in out
 

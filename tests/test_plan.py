@@ -117,7 +117,8 @@ def saved_bytes(network: unnoise.Transformer, batch: int, length: int, dropout: 
 
 
 @pytest.mark.parametrize(
-    ("fields", "dropout"), [({}, 0.0), ({"time": True}, 0.0), ({"attention_every": 2}, 0.0), ({"time": True}, 0.1)]
+    ("fields", "dropout"),
+    [({}, 0.0), ({"time": True}, 0.0), ({"attention_every": 2}, 0.0), ({"time": True}, 0.1), ({"pointer": True}, 0.0)],
 )
 def test_activations_are_what_autograd_keeps(fields: dict[str, Any], dropout: float) -> None:
     network = unnoise.Transformer(inputs=10, outputs=9, length=256, width=256, depth=4, heads=2, **fields)
@@ -146,7 +147,7 @@ def test_what_fits() -> None:
 # ---- work -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fields", [{}, {"time": True}, {"attention_every": 2}])
+@pytest.mark.parametrize("fields", [{}, {"time": True}, {"attention_every": 2}, {"pointer": True}])
 def test_operations_are_what_torch_counts(fields: dict[str, Any]) -> None:
     network = unnoise.Transformer(inputs=10, outputs=9, length=32, width=32, depth=4, heads=2, **fields)
     x, t = torch.randint(9, (3, 32)), torch.rand(3)

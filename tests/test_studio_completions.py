@@ -99,7 +99,7 @@ def test_what_block_diffusion_writes_comes_block_by_block(client: TestClient) ->
 
 @pytest.fixture(scope="module")
 def by_pieces(tmp_path_factory: pytest.TempPathFactory) -> tuple[unnoise.Model, TestClient]:
-    """An autoregressive model over byte pairs, in which a blank belongs to the word after it; it has learned next to nothing."""
+    """An autoregressive model over byte pairs, in which a blank belongs to the word after it; hardly trained."""
     texts = ["the cat sat on the mat. the dog ran home, and the sun was in the sky."] * 30
     model = unnoise.Model.build("ar", unnoise.codec("bpe-300", texts), length=32, width=16, depth=1, heads=2)
     unnoise.train(model, texts, steps=20, eval_windows=2)

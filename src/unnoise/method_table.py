@@ -141,10 +141,9 @@ def udlm(eps: float = EPS) -> Method:
     )
 
 
-def mdlm(importance: bool = False, eps: float = EPS, time: bool = False, curriculum: bool = True) -> Method:
+def mdlm(importance: bool = False, eps: float = EPS, time: bool = False) -> Method:
     """importance: train with log-uniform t (the paper's importance sampling). eps: ε of α = 1 − (1 − ε)t; 0 is the linear
-    schedule of LLaDA and Dream. time: the network reads t, as it need not. curriculum: the fast loss begins with few
-    masks; without it, every mask rate from the start, as for a model that is trained on."""
+    schedule of LLaDA and Dream. time: the network reads t, as it need not."""
     return Method(
         "mdlm",
         "MDLM: masked noise in continuous time, no time conditioning",
@@ -155,7 +154,7 @@ def mdlm(importance: bool = False, eps: float = EPS, time: bool = False, curricu
         Elbo,
         Ancestral(),
         time_free=not time,
-        fast_objective=_fast if curriculum else CrossEntropy,
+        fast_objective=_fast,
     )
 
 

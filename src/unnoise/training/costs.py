@@ -25,6 +25,7 @@ ACTIVATIONS = {  # bytes a token and feature of a block: float32, bf16
     "perceptron": (4 + 4 + 16 + 16, 4 + 2 + 8 + 16 + 8),  # norm, up's input, ReLU (and in float32), down's input
     "adaLN": (4, 4),  # for each of the two norms
 }
+POINTER = 34  # bytes for each pair of positions: scores, sums, which token and whether it is seen
 HEAD = {"masked mean": 3.2, "masked score": 4.4, "mean": 5.0, "score": 3.0}  # peak in tensors of [n, V] float32
 
 
@@ -98,6 +99,8 @@ def activation_bytes(network: nn.Module, precision: Precision, dropout: bool) ->
     column, width = int(precision == "bf16"), network.shape.width
     blocks = [width * _block_bytes(block, column, dropout) for block in network.blocks if isinstance(block, Block)]
     ends = 3 * 4 * width  # the norms of embedding and head, and the head's input
+    if network.pointer is not None:  # with queries, keys and their norms
+        ends += POINTER * network.shape.length + 4 * (width + 4 * network.pointer.query.out_features)
     return float(sum(blocks) + ends), float(4 * width * len(blocks) + max(blocks) + ends)
 
 
@@ -169,6 +172,8 @@ def step_flops(network: nn.Module, work: Work, texts: int, length: int, checkpoi
         layers = sum(block.attention is not None for block in network.blocks if isinstance(block, Block))
         seen = length / 2 if network.shape.causal else length
         found["attention"] = passes * 2 * layers * network.shape.width * seen * tokens
+        if network.pointer is not None:
+            found["pointer"] = passes * network.pointer.query.out_features * length * tokens
     return found
 
 

@@ -124,7 +124,7 @@ class TrainingRun:
         options, device = self.options, self.device
         self.model.network.train()
         self.learned.zero_grad(set_to_none=True)
-        self.objective.set_progress(self.progress)
+        self.objective.set_progress(self.progress if self.options.curriculum else 1.0)
         parts = [(rows, self.train_texts.batch(self.done * options.batch + rows, options.seed)) for rows in self.parts()]
         tokens = int(distributed.total(sum(int((batch.x != PAD).sum()) for _, batch in parts), device))
         nats = 0.0

@@ -25,6 +25,7 @@ class TrainingKeywords(TypedDict, total=False):
     steps: int | None
     minutes: float | None
     loss: Loss
+    curriculum: bool
     batch: int
     device_batch: int | None
     accumulate: int | None
@@ -68,6 +69,8 @@ class TrainingOptions:
     """… or for so many minutes (3, if neither is given)."""
     loss: Loss = "fast"
     """fast (what learns fastest, where the method has such an objective) or paper (what the paper trains)."""
+    curriculum: bool = True
+    """A fast loss begins with little noise; without this, all noise levels from the start, as for a model that is trained on."""
     batch: int = 8
     """Texts to an update, over all processes (the global batch)."""
     device_batch: int | None = None
