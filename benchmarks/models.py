@@ -116,7 +116,7 @@ MODELS = [
     ),
     ShippedModel(
         name="wiki",
-        description="A masked diffusion model of English in 27 letters: fills in words, checks spelling, serves first tries.",
+        description="A masked diffusion model of English in 27 letters: fills in words and checks spelling.",
         data="{runs}/letters",
         about_data=f"{TEXT8}, and 10 M characters of the stories of `stories` in the same letters",
         licence="CC BY-SA (text8); the stories were made for this project",
@@ -128,9 +128,14 @@ MODELS = [
                 "--init {before} --length 128 --batch 32 --precision bfloat16 --matrix-lr 0.012 --other-lr 0.002 --steps 5000",
             ),
             Stage(
-                "mdlm:curriculum=false",
-                "--init {before} --length 128 --batch 64 --workers 2 --precision bfloat16 --matrix-lr 0.008 --other-lr 0.0012 "
-                "--seed 7 --steps 2900",
+                "mdlm",
+                "--no-curriculum --init {before} --length 128 --batch 64 --workers 2 --precision bfloat16 --matrix-lr 0.008 "
+                "--other-lr 0.0012 --seed 7 --steps 2900",
+            ),
+            Stage(
+                "mdlm",
+                "--no-curriculum --network transformer:pointer=true --init {before} --length 128 --batch 64 --workers 2 "
+                "--precision float32 --matrix-lr 0.008 --other-lr 0.0015 --seed 11 --steps 1900",
             ),
         ),
         dtype="int8",

@@ -11,6 +11,7 @@ from torch import Tensor
 
 import unnoise
 from toy import Exact, ExactBlocks, Toy
+from unnoise.cli.base import percent
 from unnoise.data import Characters, Codec, Pixels
 from unnoise.data.bpe import Bpe, Text8Bpe
 from unnoise.families.autoregressive import NextTokenPrediction
@@ -295,3 +296,9 @@ def test_the_benchmark_blanks_content_words(tmp_path: Path) -> None:
     assert {case.word for case in cases} <= {"little", "girl", "loved", "brown", "horse", "girls"}
     baseline = module.Baseline(train, cases)
     assert {baseline.guesses(case)[0] for case in cases if case.word == "brown"} == {"brown"}
+
+
+def test_shares_in_percent() -> None:
+    shown = {0.0: "0 %", 0.001: "< 1 %", 0.005: "< 1 %", 0.0051: "1 %", 0.5: "50 %", 1.0: "100 %"}
+    assert {share: percent(share) for share in shown} == shown
+    assert percent(0.0004, 1) == "< 0.1 %" and percent(0.0006, 1) == "0.1 %"

@@ -70,7 +70,8 @@ class TrainingOptions:
     loss: Loss = "fast"
     """fast (what learns fastest, where the method has such an objective) or paper (what the paper trains)."""
     curriculum: bool = True
-    """A fast loss begins with little noise; without this, all noise levels from the start, as for a model that is trained on."""
+    """A fast loss begins with little noise; without this it has every noise level from the start, as suits a model that is
+    trained on."""
     batch: int = 8
     """Texts to an update, over all processes (the global batch)."""
     device_batch: int | None = None
