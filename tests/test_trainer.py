@@ -26,6 +26,7 @@ from unnoise.training.average import WeightAverage
 from unnoise.training.learning_rate import learning_rate_factor
 from unnoise.training.loop import TrainingRun
 from unnoise.training.options import RunOptions, TrainingOptions
+from unnoise.training.prepare import prepare_run
 from unnoise.training.report import NotANumber
 from unnoise.training.stages import stages_of
 from unnoise.training.track import Tracker
@@ -319,3 +320,27 @@ def test_a_run_in_stages_from_the_command_line(tmp_path: Path) -> None:
     assert main([*line, "--resume"]) == 0
     assert main(["train", "--resume", "--out", str(tmp_path / "run"), "--steps", "6"]) == 0
     assert unnoise.load(tmp_path / "run").notes["steps"] == 6
+
+
+def test_a_folder_with_a_model_and_no_run_is_left_alone(tmp_path: Path) -> None:
+    """A converted model, or a run whose checkpoints were deleted: neither becomes the place of a new run."""
+    (tmp_path / "text.txt").write_text(TEXT)
+    options = RunOptions(method="mdlm", data=str(tmp_path / "text.txt"), steps=2, size="nano", length=16, eval_windows=2)
+    nano().save(tmp_path / "model")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
+    for resume in (False, True):
+        with pytest.raises(ValueError, match="holds a model, and no checkpoint to go on from: choose another --out"):
+            prepare_run(options, tmp_path / "model", resume)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()} == before
+    (tmp_path / "model" / "checkpoints").mkdir()  # a run that was killed before its first checkpoint was whole
+    assert prepare_run(options, tmp_path / "model", resume=True).done == 0
+
+
+def test_a_run_from_a_model_has_its_length(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(TEXT)
+    source = nano()
+    source.save(tmp_path / "model")
+    options = {"method": source.method.name, "data": str(tmp_path / "text.txt"), "steps": 2, "init": str(tmp_path / "model")}
+    assert prepare_run(RunOptions(**options), tmp_path / "run").model.length == source.length != 256
+    assert prepare_run(RunOptions(**options, length=24), tmp_path / "other").model.length == 24
+    assert RunOptions(method="mdlm").length == 256

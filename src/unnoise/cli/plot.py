@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.cli.base import Json, ModelName, model_folders, open_model
+from unnoise.cli.base import Json, ModelName, at_least, model_folders, open_model
 
 if TYPE_CHECKING:
     from unnoise.model.model import Model
@@ -65,6 +65,7 @@ class PlotCommand:
             raise ValueError(f"unknown picture {self.kind!r}: use one of curve, schedule, loss, chain, quality, frontier")
         if (self.temperatures or self.float32_gumbel) and self.kind != "frontier":
             raise ValueError("--temperatures and --float32-gumbel are for `unnoise plot frontier`")
+        at_least(1, steps=self.steps)
         if self.schedules:
             more["revealed"] = self._schedules(out)
         elif self.kind == "curve":

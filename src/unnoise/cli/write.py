@@ -197,8 +197,12 @@ class InfillCommand(WritingCommand):
 
     def run(self) -> int:
         """Fill in and print."""
-        from unnoise.model.template import WORD
+        from unnoise.model.template import MARKS, WORD
 
+        if not MARKS.search(self.text) and Path(self.text).is_file():
+            raise ValueError(
+                f"{self.text} is a file: infill takes a text; unnoise fill {self.text} fills in the {WORD}s of a file"
+            )
         model = open_model(self.model, self.device)
         if WORD in self.text:
             drawn = ("steps", "sampler", "temperature", "top_p")

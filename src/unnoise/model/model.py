@@ -204,6 +204,7 @@ class Model(ModelParts):
 
         strength: 0 changes nothing, 1 takes the likeliest candidate always.
         """
+        keep = [keep] if isinstance(keep, str) else keep
         if self.speller is None or self.speller.words is not self.words:
             self.speller = Speller(self, self.words)
         return self.speller.correct(text, strength, keep)

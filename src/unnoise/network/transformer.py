@@ -8,13 +8,14 @@ docs/results.md.
 """
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields as dataclass_fields
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from unnoise.keywords import check_settings
 from unnoise.network.base import Cache
 from unnoise.network.config import check_heads, check_sizes
 from unnoise.network.dropout import Dropout
@@ -303,6 +304,7 @@ class Transformer(nn.Module):
 
     def __init__(self, **fields: Any):
         super().__init__()
+        check_settings("transformer", fields, [one.name for one in dataclass_fields(TransformerConfig)], "network")
         shape = self.shape = TransformerConfig(**fields)
         self.config = asdict(shape)
         self.embed = nn.Embedding(shape.inputs, shape.width)

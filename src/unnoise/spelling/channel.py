@@ -37,6 +37,7 @@ class Channel:
     genitive: float = 0.0  # a genitive without it
     pieces: float = 0.0  # for each token of what is intended beyond the first
     known_context: float = 0.0  # the same as context, where what is written is a word that the training text has
+    lower: float = 0.0  # changing an unknown word without a capital, which is hardly a name
     known: float = -1.39  # changing a word that the training text has
     frequent: float = -0.75  # and has often
     short: float = -0.86  # changing a word of three letters or fewer
@@ -58,29 +59,30 @@ class Channel:
 
 
 WORD_CHANNEL = Channel(  # with the context of a masked model over word pieces
-    count=0.11,
-    context=0.5,
-    letter=1.07,
-    unknown=-3.64,
-    vowel=-1.9,
-    consonant=-1.97,
-    double=-1.55,
-    swap=-1.73,
-    first=-0.62,
-    sound=-1.63,
-    name=-1.01,
-    opening=-1.25,
-    contraction=1.76,
-    genitive=-0.28,
+    count=0.14,
+    context=0.48,
+    letter=1.08,
+    unknown=-3.31,
+    vowel=-2.03,
+    consonant=-2.08,
+    double=-1.67,
+    swap=-1.79,
+    first=-0.54,
+    sound=-1.66,
+    name=-0.88,
+    opening=-1.26,
+    contraction=1.16,
+    genitive=-0.42,
     pieces=-0.52,
-    known_context=0.25,
-    known=-1.9,
-    frequent=-0.57,
-    short=-0.57,
-    split=-4.16,
-    join=2.34,
-    ending=1.55,
-    confused=0.83,
+    known_context=0.22,
+    lower=0.77,
+    known=-1.73,
+    frequent=-0.34,
+    short=-0.59,
+    split=-4.21,
+    join=1.92,
+    ending=1.39,
+    confused=0.39,
 )
 
 
@@ -112,10 +114,12 @@ def of_word(words: Words, intended: str) -> dict[str, float]:
 def of_change(words: Words, written: str, name: bool = False, opening: bool = False) -> dict[str, float]:
     """What speaks for and against changing what is written, whatever is intended."""
     fewest = min(words.counts.get(part, 0) for part in words.parts(written))
+    known = all(map(words.knows, words.parts(written)))
     return {
         "name": float(name),
         "opening": float(opening),
-        "known": float(all(map(words.knows, words.parts(written)))),
+        "lower": float(not known and not name and not opening),
+        "known": float(known),
         "frequent": float(fewest > FREQUENT),
         "short": float(len(written) < 4),
     }

@@ -31,7 +31,7 @@ MARGIN = 4.0  # nats before context: alternatives that are further behind what i
 CONTEXT_RANGE = 30.0  # nats by which context can prefer a candidate to what is written: twice the most that was seen
 EXPONENT = 1.5  # of 1 − strength
 EXPONENT_DOUBTFUL = 1.8  # with a model over word pieces, for an unknown word, or one that is often written for another
-EXPONENT_KNOWN = 0.75  # and for all other words
+EXPONENT_KNOWN = 1.0  # and for all other words
 EXPONENT_JOINED = 0.15  # for two known words that would become one: two words change, and both ways to write it are often right
 DOUBT = 3  # how much more than what else could be meant counts whether what is written is meant
 
@@ -99,7 +99,7 @@ class Speller:
     def edits(self, text: str, sets: Iterable[list[Candidate]], strength: float) -> list[Edit]:
         """What changes: p of the likeliest candidate must be above (1 − strength)^1.5; with a model over word pieces p times
         (1 − p of what is written)³, above (1 − strength)^1.8 for a word that is unknown or often written for the other,
-        above (1 − strength)^0.15 for two known words that would become one, and above (1 − strength)^0.75 for all others."""
+        above (1 − strength)^0.15 for two known words that would become one, and above 1 − strength for all others."""
         edits: list[Edit] = []
         covered = 0
         for candidates in sets:

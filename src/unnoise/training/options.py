@@ -176,6 +176,9 @@ class TrainingOptions:
         return TrainingOptions(**options)
 
 
+LENGTH = 256  # tokens of a text, where nothing else is said
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(TrainingOptions):
     """A whole run: what is trained, on what, and how."""
@@ -193,8 +196,8 @@ class RunOptions(TrainingOptions):
     """Override the size's number of layers."""
     heads: int | None = None
     """Override the size's number of heads."""
-    length: int = 256
-    """Tokens of a text."""
+    length: int | None = None
+    """Tokens of a text: 256, or with --init as many as that model's."""
     codec: str = "auto"
     """auto, text8, bytes, chars, bpe, bpe-4096, gpt2:FOLDER, a registered one, or a folder with a model or shards, for its."""
     init: str | None = None
@@ -212,8 +215,12 @@ class RunOptions(TrainingOptions):
         super().__post_init__()
         if self.steps is None and self.minutes is None:
             object.__setattr__(self, "minutes", MINUTES)
-        if self.init is not None and (self.width or self.depth or self.heads):
-            raise ValueError("a run that starts from a model's weights has that model's width, depth and heads: leave them out")
+        if self.length is None and self.init is None:
+            object.__setattr__(self, "length", LENGTH)
+        if self.init is not None and (self.width or self.depth or self.heads or self.size != RunOptions.size):
+            raise ValueError(
+                "a run that starts from a model's weights has that model's size, width, depth and heads: leave them out"
+            )
 
 
 FREE_TO_CHANGE = frozenset(  # on resuming: how long, how often it is measured and saved, how it is computed, and by which path

@@ -48,7 +48,7 @@ from unnoise.training.costs import (
     newton_schulz_flops,
     step_flops,
 )
-from unnoise.training.options import RunOptions
+from unnoise.training.options import LENGTH, RunOptions
 
 GPT2 = 50_257  # tokens
 DAY = 86_400.0  # seconds
@@ -141,7 +141,7 @@ def plan(
 
 def network_of(options: RunOptions, method: Method, vocab: int, image: Sequence[int] = ()) -> tuple[nn.Module, int]:
     """The network of a run without memory for its weights, and the length of its texts."""
-    length = math.prod(image) if image else options.length
+    length = math.prod(image) if image else options.length or LENGTH
     grid = (image[0], length // image[0]) if image else ()
     needed = needed_fields(method, vocab, length, 0, grid, math.prod(image[2:]))
     wished = sized(options.size, options.width, options.depth, options.heads)

@@ -15,9 +15,9 @@ from unnoise.method_table import Method, method as method_named
 from unnoise.model.init import started_from
 from unnoise.model.io import load, without_weights
 from unnoise.model.model import Model
-from unnoise.training.checkpoint import has_state, read_options
+from unnoise.training.checkpoint import FOLDER, has_state, read_options
 from unnoise.training.loop import TrainingRun
-from unnoise.training.options import RunOptions, check_unchanged
+from unnoise.training.options import LENGTH, RunOptions, check_unchanged
 
 
 def prepare_run(options: RunOptions, out: Path, resume: bool = False, device: str = "cpu") -> TrainingRun:
@@ -30,6 +30,10 @@ def prepare_run(options: RunOptions, out: Path, resume: bool = False, device: st
     begun = has_state(out)
     if begun and not resume:
         raise ValueError(f"{out} holds a run already: add --resume to go on with it, or choose another --out")
+    if not begun and (out / CONFIG).exists() and not (resume and (out / FOLDER).exists()):  # it was killed as it began
+        raise ValueError(
+            f"{out} holds a model, and no checkpoint to go on from: choose another --out; --init {out} starts from its weights"
+        )
     if begun:
         saved = read_options(out)
         check_unchanged(options, saved, str(out))
@@ -51,7 +55,7 @@ def prepare_run(options: RunOptions, out: Path, resume: bool = False, device: st
         model = Model.build(
             method,
             codec,
-            length=codec.length or options.length,
+            length=codec.length or options.length or LENGTH,
             size=options.size,
             width=options.width,
             depth=options.depth,
@@ -68,8 +72,9 @@ def _started(options: RunOptions, method: Method, source: Source, whole: bool) -
     """The model that starts from the weights of another one."""
     first = load(str(options.init))
     codec = first.codec if options.codec == AUTO else source.codec(options.codec, options.texts)
+    length = codec.length or options.length or first.length
     fields = "" if options.network == RunOptions.network else options.network  # without any, the source's network as it is
-    return started_from(first, method, codec, codec.length or options.length, options.seed, source.label_names, whole, fields)
+    return started_from(first, method, codec, length, options.seed, source.label_names, whole, fields)
 
 
 def _run(model: Model, source: Source, options: RunOptions, out: Path, resume: bool) -> TrainingRun:
