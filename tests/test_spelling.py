@@ -146,7 +146,8 @@ def test_evidence() -> None:
     assert of("cite", "city") == {"letter": 4, "known": 1, "vowel": 1}
     assert of("there", "their").keys() == {"letter", "known", "frequent", "confused"}
     assert of("some times", "sometimes") == {"letter": 9, "known": 1, "frequent": 1, "join": 1}
-    assert of("alot", "a lot") == {"letter": 5, "split": 1}
+    assert of("alot", "a lot") == {"letter": 5, "split": 1, "lower": 1}
+    assert of("citi", "city") == {"letter": 4, "vowel": 1, "lower": 1}
     assert of("hom", "home")["short"] == of("hom", "home")["ending"] == 1
     assert evidence(words, "x", "a lot")["count"] == pytest.approx(words.log_p("a") + words.log_p("lot"))
     weights = Channel(vowel=-3.0, letter=1.0)
@@ -340,7 +341,7 @@ def test_which_models_can_correct() -> None:
     ["a", "qwertyuiopasdfghjklzxcvbnm", "a@", ".", "www.", "://", "a@a ", "citi. ", "Citi\n", "a'", " ", "\u00e9a", "a1'"],
 )
 def test_time_is_linear_in_the_length_of_the_text(text: str) -> None:
-    """Twice the text takes less than three times as long."""
+    """Four times the text takes less than eight times as long: half of what a quadratic search would, twice a linear one."""
     made = speller()
 
     def seconds(length: int) -> float:
@@ -353,7 +354,7 @@ def test_time_is_linear_in_the_length_of_the_text(text: str) -> None:
         return min(times)
 
     short = seconds(4_000)
-    assert seconds(8_000) < max(3 * short, 0.005)
+    assert seconds(16_000) < max(8 * short, 0.005)
 
 
 def test_openings() -> None:

@@ -176,6 +176,7 @@ class TrainingOptions:
         return TrainingOptions(**options)
 
 
+INITIAL_SHAPE = "a run that starts from a model's weights has that model's size, width, depth and heads: leave them out"
 LENGTH = 256  # tokens of a text, where nothing else is said
 
 
@@ -217,10 +218,8 @@ class RunOptions(TrainingOptions):
             object.__setattr__(self, "minutes", MINUTES)
         if self.length is None and self.init is None:
             object.__setattr__(self, "length", LENGTH)
-        if self.init is not None and (self.width or self.depth or self.heads or self.size != RunOptions.size):
-            raise ValueError(
-                "a run that starts from a model's weights has that model's size, width, depth and heads: leave them out"
-            )
+        if self.init is not None and (self.width or self.depth or self.heads):
+            raise ValueError(INITIAL_SHAPE)
 
 
 FREE_TO_CHANGE = frozenset(  # on resuming: how long, how often it is measured and saved, how it is computed, and by which path

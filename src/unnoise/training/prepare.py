@@ -17,7 +17,8 @@ from unnoise.model.io import load, without_weights
 from unnoise.model.model import Model
 from unnoise.training.checkpoint import FOLDER, has_state, read_options
 from unnoise.training.loop import TrainingRun
-from unnoise.training.options import LENGTH, RunOptions, check_unchanged
+from unnoise.training.options import INITIAL_SHAPE, LENGTH, RunOptions, check_unchanged
+from unnoise.training.stages import FOLDER as STAGES
 
 
 def prepare_run(options: RunOptions, out: Path, resume: bool = False, device: str = "cpu") -> TrainingRun:
@@ -49,6 +50,8 @@ def prepare_run(options: RunOptions, out: Path, resume: bool = False, device: st
         if whole and variable:
             raise ValueError(f"{options.method} reads texts of any length as they are: leave --texts out")
         if options.init is not None:
+            if options.size != RunOptions.size and Path(options.init).parent != out / STAGES:  # whose stages have that size
+                raise ValueError(INITIAL_SHAPE)
             model = _started(options, method, source, whole)
             return _run(model.to(device), source, options, out, resume)
         codec = source.codec(options.codec, "sentences" if variable else options.texts)

@@ -31,7 +31,7 @@ def stages_of(options: RunOptions, out: Path) -> list[tuple[RunOptions, Path]]:
             )
         folder = out / FOLDER / f"{len(runs) + 1}-{name.partition(':')[0]}"
         runs.append((_shortened(replace(plain, method=name, init=start), size), folder))
-        start, plain = str(folder), replace(plain, size=RunOptions.size, width=None, depth=None, heads=None, codec="auto")
+        start, plain = str(folder), replace(plain, width=None, depth=None, heads=None, codec="auto")
     last = replace(_shortened(plain, left), init=start) if runs else options
     return [*runs, (last, out)]
 
