@@ -1,6 +1,7 @@
 """Commands that write: `unnoise generate`, `infill` and `complete`."""
 
 import json
+import os
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -199,7 +200,7 @@ class InfillCommand(WritingCommand):
         """Fill in and print."""
         from unnoise.model.template import MARKS, WORD
 
-        if not MARKS.search(self.text) and Path(self.text).is_file():
+        if not MARKS.search(self.text) and os.path.isfile(self.text):  # false too for a text that is too long for a path
             raise ValueError(
                 f"{self.text} is a file: infill takes a text; unnoise fill {self.text} fills in the {WORD}s of a file"
             )
