@@ -1,8 +1,9 @@
 """Published diffusion models with the network ddit: what their own code gives on fixed inputs, through our parts.
 
-The fixtures are tiny random checkpoints with the outputs of the models' own code; without them these tests are skipped.
+The fixtures are tiny random checkpoints with the outputs of the models' own code.
 """
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -22,21 +23,11 @@ from unnoise.prediction import MeanPrediction
 from unnoise.process.base import Process, without_own
 from unnoise.process.state import PAD
 
-ROOT = Path(__file__).parents[1]
-PARITY = next(
-    (
-        path
-        for path in (Path(os.environ.get("UNNOISE_PARITY", "")), ROOT.parent / "shared" / "parity")
-        if (path / "mdlm" / "config.json").exists()
-    ),
-    None,
-)
+PARITY = Path(os.environ.get("UNNOISE_PARITY", Path(__file__).parent / "fixtures" / "parity"))
 MASKED, UNIFORM = ("mdlm", "mdlm-lightning"), ("duo", "udlm", "udlm-cfg")
-pytestmark = pytest.mark.skipif(PARITY is None, reason="the parity fixtures are not here")
 
 
 def opened(name: str) -> tuple[Model, dict[str, Tensor]]:
-    assert PARITY is not None
     return unnoise.load(PARITY / name), load_file(PARITY / name / "expected.safetensors")
 
 
@@ -73,6 +64,14 @@ def bound_of(model: Model, expected: dict[str, Tensor]) -> Tensor:
     return model.bound.at(model.denoiser, expected["x0"], expected["input_ids"], expected["t"].double())
 
 
+@pytest.mark.skipif("UNNOISE_PARITY" in os.environ, reason="other fixtures are compared")
+def test_the_fixtures_are_as_their_own_code_wrote_them() -> None:
+    listed = dict(line.split()[::-1] for line in (PARITY / "MANIFEST.sha256").read_text().splitlines())
+    for file, checksum in listed.items():
+        assert hashlib.sha256((PARITY / file).read_bytes()).hexdigest() == checksum, file
+    assert len(listed) == sum(1 for _ in PARITY.glob("*/*"))
+
+
 # ---- masked: MDLM --------------------------------------------------------------------------------------------------------
 
 
@@ -94,7 +93,6 @@ def test_averaged_weights_are_those_that_are_read() -> None:
     model, expected = opened("mdlm-lightning")
     assert model.notes["weights"] == "ema"
     assert not close(raw(model, expected), expected["logits_raw_weights"][..., : model.codec.vocab], 1e-2)
-    assert PARITY is not None
     by_file = unnoise.load(PARITY / "mdlm-lightning" / "last.ckpt")
     assert torch.equal(raw(by_file, expected), raw(model, expected))
 

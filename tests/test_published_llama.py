@@ -1,5 +1,5 @@
 """Published diffusion models of the Llama type, and MD4: outputs, losses and samples as those of their own code on fixed inputs
-(fixtures that lie outside of the repository, skipped without them), and the same readers on folders that are written here."""
+(fixtures/parity), and the same readers on folders that are written here."""
 
 import json
 import os
@@ -23,22 +23,20 @@ from unnoise.objective import Elbo
 from unnoise.sampler import Confidence, EntropyBounded, Sampler, sample, sample_frames
 from unnoise.sampler_table import named_sampler
 
-PARITY = Path(os.environ.get("UNNOISE_PARITY", Path(__file__).parents[2] / "shared" / "parity"))
+PARITY = Path(os.environ.get("UNNOISE_PARITY", Path(__file__).parent / "fixtures" / "parity"))
 TYPES = ("llada", "Dream", "a2d-qwen3", "md4")
 CLOSE = {"a2d-qwen3": 5e-5}  # of the outputs; 1e-5 for the others
 
 
 def fixtures(*types: str) -> list[Any]:
-    """The folders of these types, or one that is skipped."""
+    """The folders of these types."""
     found = [
         folder
-        for folder in sorted(PARITY.glob("*"))
-        if (folder / "expected.safetensors").exists()
-        and json.loads((folder / "config.json").read_text()).get("model_type") in types
+        for folder in sorted(PARITY.glob("*/"))
+        if json.loads((folder / "config.json").read_text()).get("model_type") in types
     ]
-    return [pytest.param(folder, id=folder.name) for folder in found] or [
-        pytest.param(None, marks=pytest.mark.skip(reason=f"no fixtures in {PARITY}"))
-    ]
+    assert found, f"no fixtures in {PARITY}"
+    return [pytest.param(folder, id=folder.name) for folder in found]
 
 
 def opened(folder: Path, method: str | None = None) -> tuple[Model, dict[str, torch.Tensor], torch.Tensor, float]:
