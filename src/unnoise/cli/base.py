@@ -17,6 +17,7 @@ MODELS = Path(__file__).parent.parent / "models"
 BUNDLED = "stories"
 DEFAULT_MODEL = f"the newest in runs/, else the bundled {BUNDLED}"
 Json = Annotated[bool, arg(name="json", help="Print one JSON object.")]
+Dark = Annotated[bool, arg(help="Draw the picture on a dark background.")]
 ModelName = Annotated[
     str | None,
     arg(

@@ -39,7 +39,8 @@ class CompareCommand(RunOptions):
 
     def run(self) -> int:
         """Train each, measure each, and print the table; returns the exit code."""
-        from unnoise.display.plot import can_draw, plot_comparison
+        from unnoise.display.plot import plot_comparison
+        from unnoise.display.style import can_draw
         from unnoise.evaluation.compare import Interrupted, compare
 
         at_least(1, windows=self.windows)

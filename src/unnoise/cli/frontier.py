@@ -21,6 +21,8 @@ def plot_frontier_of(
     seed: int,
     float32_gumbel: bool,
     quiet: bool,
+    *,
+    dark: bool = False,
 ) -> list[dict[str, Any]]:
     """The points, with a line for each as it comes; the picture is drawn at the end."""
     from unnoise.data.corpus import corpus
@@ -59,7 +61,7 @@ def plot_frontier_of(
         points.append(point)
         if not quiet:
             print(_line(point), flush=True)
-    plot_frontier(points, out, f"{samples} texts a point, judged by {judge_name or JUDGE}; numbers are temperatures")
+    plot_frontier(points, out, f"{samples} texts a point, judged by {judge_name or JUDGE}; numbers are temperatures", dark=dark)
     ahead = best([point for point in points if point.sampler != REAL])
     return [point._asdict() | {"on_frontier": point in ahead} for point in points]
 

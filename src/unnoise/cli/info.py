@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.cli.base import Json, ModelName, bundled, folder_of, model_folders, open_model, printable
+from unnoise.cli.base import Dark, Json, ModelName, bundled, folder_of, model_folders, open_model, printable
 
 if TYPE_CHECKING:
     from unnoise.model.model import Model
@@ -30,6 +30,7 @@ class InfoCommand:
     model: ModelName = None
     schedule: Annotated[bool, arg(help="Show the noise schedule, and the learned exponents where there are any.")] = False
     picture: Annotated[Path | None, arg(help="Write the schedule as a picture, .png or .svg.")] = None
+    dark: Dark = False
     verify: Annotated[bool, arg(help="Read all shards of prepared data, and compare their hashes.")] = False
     as_json: Json = False
 
@@ -42,6 +43,8 @@ class InfoCommand:
             raise ValueError("name one thing, as FOLDER or with --model")
         if self.folder is not None and is_prepared(Path(self.folder)):
             return self._prepared(Path(self.folder))
+        if self.dark and self.picture is None:
+            raise ValueError("--dark is for a picture: give --picture too")
         if self.verify:
             raise ValueError("--verify is for a folder of `unnoise prepare`")
         if not (self.schedule or self.picture) and self._published():
@@ -50,7 +53,7 @@ class InfoCommand:
         if self.picture is not None:
             from unnoise.display.plot import plot_schedule
 
-            plot_schedule(model, self.picture)
+            plot_schedule(model, self.picture, dark=self.dark)
             print(f"wrote {self.picture}", file=sys.stderr)
         if self.as_json:
             result = model.config() | {"parameters": model.num_parameters, "card": model.card}

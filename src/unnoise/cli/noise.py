@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.cli.base import Device, Json, open_model, text_of
+from unnoise.cli.base import Dark, Device, Json, open_model, text_of
 
 if TYPE_CHECKING:
     from unnoise.model.noise import NoisedText, NoisePath
@@ -38,6 +38,7 @@ class NoiseCommand:
     steps: Annotated[int | None, arg(help="Network calls of the way back, at most; default: 128.")] = None
     codec: Annotated[str | None, arg(help="How the text is read where there is no model; default: text8.")] = None
     picture: Annotated[Path | None, arg(help="Draw the path as a grid, .png or .svg.")] = None
+    dark: Dark = False
     seed: int = 0
     device: Device = "auto"
     as_json: Json = False
@@ -47,14 +48,16 @@ class NoiseCommand:
         from rich.console import Console
 
         from unnoise.display.noise import plot_path, show_path
-        from unnoise.display.plot import check
+        from unnoise.display.style import check
 
+        if self.dark and self.picture is None:
+            raise ValueError("--dark is for a picture: give --picture too")
         if self.picture is not None:
             check(self.picture)
         title, path, back_title, back = self._with_model() if self.model is not None else self._without_model()
         forward = path.texts()
         if self.picture is not None:
-            plot_path(self.picture, title, forward, back)
+            plot_path(self.picture, title, forward, back, dark=self.dark)
         if self.as_json:
             found: dict[str, Any] = {"noise": title, "seed": self.seed, "texts": [_message(one) for one in forward]}
             if back:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.cli.base import Json, ModelName, at_least, model_folders, open_model
+from unnoise.cli.base import Dark, Json, ModelName, at_least, model_folders, open_model
 
 if TYPE_CHECKING:
     from unnoise.model.model import Model
@@ -52,12 +52,13 @@ class PlotCommand:
             "flatters the texts; only to reproduce that artefact of some papers' code."
         ),
     ] = False
+    dark: Dark = False
     seed: int = 0
     as_json: Json = False
 
     def run(self) -> int:
         """Draw, and say where."""
-        from unnoise.display import plot
+        from unnoise.display import plot, style
 
         out = self.out or Path(f"{self.kind}.png")
         more: dict[str, Any] = {}
@@ -69,17 +70,17 @@ class PlotCommand:
         if self.schedules:
             more["revealed"] = self._schedules(out)
         elif self.kind == "curve":
-            plot.plot_curve(Path(self.model) if self.model else model_folders()[-1], out)
+            plot.plot_curve(Path(self.model) if self.model else model_folders()[-1], out, dark=self.dark)
         else:
-            plot.check(out)
+            style.check(out)
             model = open_model(self.model, "cpu")
             match self.kind:
                 case "schedule":
-                    plot.plot_schedule(model, out)
+                    plot.plot_schedule(model, out, dark=self.dark)
                 case "loss":
-                    plot.plot_loss(model, out, self.data or "sotu")
+                    plot.plot_loss(model, out, self.data or "sotu", dark=self.dark)
                 case "chain":
-                    plot.plot_chain(model, out, self.steps, self.seed)
+                    plot.plot_chain(model, out, self.steps, self.seed, dark=self.dark)
                 case "frontier":
                     more["frontier"] = self._frontier(model, out)
                 case _:
@@ -93,7 +94,7 @@ class PlotCommand:
 
         if self.kind != "schedule" or self.model is not None:
             raise ValueError("--schedules are for `unnoise plot schedule` without --model")
-        return [one._asdict() for one in plot_schedules(self.schedules, out, self.steps, self.length)]
+        return [one._asdict() for one in plot_schedules(self.schedules, out, self.steps, self.length, dark=self.dark)]
 
     def _frontier(self, model: "Model", out: Path) -> list[dict[str, Any]]:
         """Quality against variety over temperatures."""
@@ -111,6 +112,7 @@ class PlotCommand:
             self.seed,
             self.float32_gumbel,
             self.as_json,
+            dark=self.dark,
         )
 
     def _quality(self, model: "Model", out: Path) -> list[dict[str, Any]]:
@@ -138,5 +140,5 @@ class PlotCommand:
                 calls = q.calls or "–"
                 print(f"{q.sampler:16s} {calls:>5} {q.perplexity:10.2f} {q.entropy:9.3f} {q.distinct:9.3f}", flush=True)
             found.append(q)
-        plot_quality(found, out, f"{model.method.name}, judged by {self.judge or JUDGE}")
+        plot_quality(found, out, f"{model.method.name}, judged by {self.judge or JUDGE}", dark=self.dark)
         return [q._asdict() for q in found]

@@ -102,7 +102,8 @@ class TrainCommand(RunCommand):
 def train_with_bar(run: "TrainingRun", show: bool = True, callbacks: "Sequence[Callback]" = ()) -> "Report":
     """Run it, with a progress bar if that is to be shown, and draw its curve; Ctrl-C saves."""
     from unnoise.cli.interrupt import StopRequest
-    from unnoise.display.plot import can_draw, plot_curve
+    from unnoise.display.plot import plot_curve
+    from unnoise.display.style import can_draw
     from unnoise.display.terminal import ProgressBar
     from unnoise.training.report import NotANumber
 

@@ -8,9 +8,10 @@ from rich.rule import Rule
 
 from unnoise.data.corpus import corpus
 from unnoise.display.molecules import draw_molecules, molecule_in_characters
-from unnoise.display.plot import can_draw, plot_curve
+from unnoise.display.plot import plot_curve
 from unnoise.display.proverbs import PROVERBS, encode, write
 from unnoise.display.replay import write_replay
+from unnoise.display.style import can_draw
 from unnoise.display.terminal import WIDTH, LiveChain, ProgressBar
 from unnoise.evaluation.molecules import canonical
 from unnoise.model.io import load

@@ -3,17 +3,18 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from unnoise.display.plot import pictures, style
+from unnoise.display.style import legend, look, picture, series
 from unnoise.evaluation.frontier import REAL, Point
 
 
-def plot_frontier(points: Sequence[Point], path: Path, title: str) -> None:
+def plot_frontier(points: Sequence[Point], path: Path, title: str, *, dark: bool = False) -> None:
     """The judge's perplexity against the entropy of the texts, a line for each sampler over temperatures; lower and further to
     the right is better."""
     by_sampler: dict[str, list[Point]] = {}
     for point in points:
         by_sampler.setdefault(point.sampler, []).append(point)
-    with pictures(path, width=7.5, height=4.8) as (axes,):
+    pale = look(dark).dim
+    with picture(path, width=7.5, height=4.8, dark=dark) as axes:
         for i, (name, line) in enumerate((name, line) for name, line in by_sampler.items() if name != REAL):
             ordered = sorted(line, key=lambda point: point.temperature)
             axes.errorbar(
@@ -23,25 +24,32 @@ def plot_frontier(points: Sequence[Point], path: Path, title: str) -> None:
                 yerr=[p.perplexity_stderr for p in ordered],
                 label=name,
                 elinewidth=0.7,
-                ecolor="0.6",
-                **style(i),
+                ecolor=pale,
+                **series(i),
             )
             for p in ordered:
                 place = (p.entropy, p.perplexity)
                 axes.annotate(f"{p.temperature:g}", place, fontsize=8, xytext=(5, -10), textcoords="offset points")
         for real in by_sampler.get(REAL, []):
-            axes.axhline(real.perplexity, color="0.85", linewidth=0.8, zorder=0)
-            axes.axvline(real.entropy, color="0.85", linewidth=0.8, zorder=0)
-            errors = {"xerr": real.entropy_stderr, "yerr": real.perplexity_stderr, "elinewidth": 0.7, "ecolor": "0.6"}
+            axes.axhline(real.perplexity, color=pale, alpha=0.5, linewidth=0.8, zorder=0)
+            axes.axvline(real.entropy, color=pale, alpha=0.5, linewidth=0.8, zorder=0)
+            errors = {"xerr": real.entropy_stderr, "yerr": real.perplexity_stderr, "elinewidth": 0.7, "ecolor": pale}
             axes.errorbar(
-                [real.entropy], [real.perplexity], fmt="*", markersize=13, color="white", mec="black", label=REAL, **errors
+                [real.entropy],
+                [real.perplexity],
+                fmt="*",
+                markersize=13,
+                color=look(dark).paper,
+                mec=look(dark).ink,
+                label=REAL,
+                **errors,
             )
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter(_few_labels)
         axes.set(xlabel="entropy of a text's tokens, nats (→ more varied)", ylabel="the judge's perplexity a token (↓ better)")
-        axes.set_title(title, fontsize=10)
-        axes.legend(frameon=False, fontsize=9)
+        axes.set_title(title)
+        legend(axes)
 
 
 def _few_labels(value: float, _: float) -> str:

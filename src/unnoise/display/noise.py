@@ -6,14 +6,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from unnoise.display.plot import picture, shown_token
+from unnoise.display.plot import shown_token
+from unnoise.display.style import look, picture
 from unnoise.model.noise import NoisedText
 
 STYLES = {"kept": "", "noised": "bold red", "mask": "dim"}
 MARGIN = len("t = 0.00  100 %  ")
 COLUMNS = 64  # cells of a row in a picture
-SHADES = {"kept": "white", "noised": "#f2b46d", "mask": "#3d4f5c"}
-INKS = {"kept": "black", "noised": "black", "mask": "white"}
 NAMES = {"kept": "as it was", "noised": "another token", "mask": "mask"}
 
 
@@ -45,16 +44,17 @@ def show_path(title: str, forward: Sequence[NoisedText], back_title: str, back: 
                 console.print(line(noised, console.width), highlight=False, soft_wrap=True)
 
 
-def plot_path(path: Path, title: str, forward: Sequence[NoisedText], back: Sequence[NoisedText]) -> None:
+def plot_path(path: Path, title: str, forward: Sequence[NoisedText], back: Sequence[NoisedText], *, dark: bool = False) -> None:
     """A grid: a row for each time, a column for each token, its shade says whether it is still the text's own."""
     from matplotlib.patches import Patch, Rectangle
 
-    texts = [*forward, *back]
+    texts, colors = [*forward, *back], look(dark)
+    shades = {"kept": colors.paper, "noised": colors.changed, "mask": colors.mask}
     length = len(texts[0].tokens)
     columns, blocks = min(length, COLUMNS), -(-length // COLUMNS)
     gap = 1.0 if back else 0.0
     height = len(texts) + gap + 0.7  # of a block of columns, in cells
-    with picture(path, 0.17 * (columns + 7) + 0.2, 0.235 * height * blocks + 0.75) as axes:
+    with picture(path, width=0.17 * (columns + 7) + 0.2, height=0.235 * height * blocks + 0.75, dark=dark) as axes:
         axes.axis("off")
         axes.set(xlim=(-7, columns + 0.1), ylim=(height * blocks + 1.4, -1.6))
         axes.text(-7, -1.1, title, fontsize=9, va="center")
@@ -64,7 +64,7 @@ def plot_path(path: Path, title: str, forward: Sequence[NoisedText], back: Seque
                 axes.text(-0.6, top + 0.5, f"t = {noised.t:.2f}", fontsize=7, ha="right", va="center")
                 some = slice(block * COLUMNS, (block + 1) * COLUMNS)
                 for place, (token, kind) in enumerate(zip(noised.tokens[some], noised.kinds[some], strict=True)):
-                    axes.add_patch(Rectangle((place, top), 1, 1, facecolor=SHADES[kind], edgecolor="0.8", linewidth=0.4))
+                    axes.add_patch(Rectangle((place, top), 1, 1, facecolor=shades[kind], edgecolor=colors.grid, linewidth=0.4))
                     shown = visible(token, kind == "kept")[:3]
                     size = 7 if len(shown) < 2 else 4
                     axes.text(
@@ -73,12 +73,11 @@ def plot_path(path: Path, title: str, forward: Sequence[NoisedText], back: Seque
                         shown,
                         fontsize=size,
                         family="monospace",
-                        color=INKS[kind],
                         ha="center",
                         va="center",
                     )
             if back:
                 axes.text(-7, block * height + len(forward) + 0.5, "and back", fontsize=7, style="italic", va="center")
-        kinds = [kind for kind in SHADES if any(kind in noised.kinds for noised in texts)]
-        patches = [Patch(facecolor=SHADES[kind], edgecolor="0.6", label=NAMES[kind]) for kind in kinds]
+        kinds = [kind for kind in shades if any(kind in noised.kinds for noised in texts)]
+        patches = [Patch(facecolor=shades[kind], edgecolor=colors.dim, label=NAMES[kind]) for kind in kinds]
         axes.legend(handles=patches, loc="lower left", ncols=3, frameon=False, fontsize=7, borderpad=0)

@@ -1,13 +1,9 @@
-"""Pictures, with matplotlib (the extra `plot`): PNG or SVG by the file's name, readable in black and white."""
+"""Pictures of a run or a model: training curves, a schedule, the loss by noise level, a chain, quality of samples."""
 
-import importlib.util
 import json
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from io import BytesIO
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,68 +13,15 @@ from unnoise.data.codec import BLANK
 from unnoise.data.corpus import corpus
 from unnoise.data.images import coloured
 from unnoise.denoiser import predict_clean
+from unnoise.display.style import LINES, legend, look, picture, pictures, series
 from unnoise.evaluation.generative import Quality
-from unnoise.files import check_writable, write_atomically
 from unnoise.model.generate import Step
 from unnoise.model.model import Model
 from unnoise.process.base import Process, gather
 from unnoise.schedule import PerToken
 from unnoise.training.callback import LOG
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-LINES = ("-", "--", ":", "-.")
-MARKS = "os^Dvx"
 NAMED = 5  # tokens named at each end of a learned schedule
-
-
-def can_draw() -> bool:
-    """Whether matplotlib is installed."""
-    return importlib.util.find_spec("matplotlib") is not None
-
-
-def style(i: int) -> dict[str, Any]:
-    """How the i-th line of a picture is drawn, so that lines differ without colour."""
-    return {"color": "black", "linestyle": LINES[i % len(LINES)], "marker": MARKS[i % len(MARKS)], "markersize": 4}
-
-
-def check(path: Path) -> None:
-    """ValueError if no picture could be written there, before any work is done for it."""
-    if not can_draw():
-        raise ValueError("pictures need matplotlib: pip install 'unnoise[plot]'")
-    check_writable(path, (".png", ".svg"))
-
-
-@contextmanager
-def pictures(
-    path: Path, width: float = 7.0, height: float = 4.0, rows: int = 1, share_x: bool = True
-) -> "Iterator[list[Axes]]":
-    """Axes to draw on, one below the other, with one x axis or several; the file is written whole or not at all."""
-    check(path)
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, grid = plt.subplots(rows, figsize=(width, height), dpi=130, sharex=share_x, squeeze=False)
-    try:
-        yield list(grid[:, 0])
-        for axes in grid[:, 0]:
-            axes.spines[["top", "right"]].set_visible(False)
-        figure.tight_layout()
-        content = BytesIO()
-        figure.savefig(content, format=path.suffix[1:])
-        write_atomically(path, content.getvalue())
-    finally:
-        plt.close(figure)
-
-
-@contextmanager
-def picture(path: Path, width: float = 7.0, height: float = 4.0) -> "Iterator[Axes]":
-    """One such picture."""
-    with pictures(path, width, height) as (axes,):
-        yield axes
 
 
 def read_log(folder: Path) -> tuple[list[tuple[int, float]], list[tuple[int, float, float]]]:
@@ -90,20 +33,20 @@ def read_log(folder: Path) -> tuple[list[tuple[int, float]], list[tuple[int, flo
     return losses, [(line["step"], line["valid_bits_per_char"], line["stderr"]) for line in lines if "stderr" in line]
 
 
-def plot_curve(folder: Path, path: Path) -> None:
+def plot_curve(folder: Path, path: Path, *, dark: bool = False) -> None:
     """The training curve of a run: the bound on held-out text, and below it the loss that is trained, which may be no bound."""
     losses, points = read_log(folder)
-    with pictures(path, height=5.0, rows=2) as (above, below):
+    with pictures(path, height=5.0, rows=2, dark=dark) as (above, below):
         if points:
             steps, bits, errors = zip(*points, strict=True)
-            above.errorbar(steps, bits, yerr=errors, color="black", marker="o", markersize=3, capsize=2)
+            above.errorbar(steps, bits, yerr=errors, color="C0", marker="o", markersize=3, capsize=2)
             above.annotate(f"{bits[-1]:.3f}", (steps[-1], bits[-1]), textcoords="offset points", xytext=(-4, 8), ha="right")
             above.set_ylim(0, max([*bits, 1]) * 1.1)
         above.set(ylabel="bits, held-out text", title=folder.name)
         if losses:
             steps, values = zip(*losses, strict=True)
-            below.plot(steps, values, color="0.75", linewidth=0.7)
-            below.plot(steps, smoothed(values), color="black", linewidth=1)
+            below.plot(steps, values, color=look(dark).dim, alpha=0.5, linewidth=0.7)
+            below.plot(steps, smoothed(values), color="C0")
             below.set_ylim(0, sorted(values)[int(0.99 * (len(values) - 1))] * 1.2)  # a few wild draws may stick out
         below.set(xlabel="step", ylabel="training loss, bits")
 
@@ -116,14 +59,14 @@ def smoothed(values: Sequence[float], memory: float = 0.95) -> list[float]:
     return found
 
 
-def plot_comparison(folders: dict[str, Path], path: Path) -> None:
+def plot_comparison(folders: dict[str, Path], path: Path, *, dark: bool = False) -> None:
     """Held-out bits of several runs against steps, a line for each name."""
-    with picture(path) as axes:
+    with picture(path, dark=dark) as axes:
         for i, (name, folder) in enumerate(folders.items()):
             steps, bits, errors = zip(*read_log(folder)[1], strict=True)
-            axes.errorbar(steps, bits, yerr=errors, label=name, capsize=2, **style(i))
+            axes.errorbar(steps, bits, yerr=errors, label=name, capsize=2, **series(i))
         axes.set(xlabel="step", ylabel="bits, held-out text")
-        axes.legend(frameon=False)
+        legend(axes)
 
 
 def exponents(model: Model) -> list[tuple[str, float]]:
@@ -140,30 +83,30 @@ def shown_token(token: str) -> str:
     return token if token.strip() else token.replace(" ", "␣").replace("\n", "↵")
 
 
-def plot_schedule(model: Model, path: Path) -> None:
+def plot_schedule(model: Model, path: Path, *, dark: bool = False) -> None:
     """α(t): one line, or one for each token where they are learned, the first and the last to be revealed named."""
     curves = model.process.curves()
     if not curves:
         raise ValueError(f"{model.method.name} has no noise schedule to draw")
     t = torch.linspace(1e-4, 1, 200, dtype=torch.float64)
     ranked = [token for token, _ in exponents(model)]
-    with picture(path) as axes, torch.no_grad():
+    with picture(path, dark=dark) as axes, torch.no_grad():
         for (name, alpha), line in zip(curves.items(), LINES, strict=False):
             values = alpha(t)
             if values.dim() == 1:
-                axes.plot(t, values, color="black", linestyle=line, label=name)
+                axes.plot(t, values, linestyle=line, label=name)
                 continue
             order = values[len(t) // 2].argsort(descending=True).tolist()
-            axes.plot(t, values[:, order[NAMED:-NAMED]], color="0.8", linewidth=0.7)
-            for which, chosen, style in (("first", order[:NAMED], "-"), ("last", order[-NAMED:], "--")):
+            axes.plot(t, values[:, order[NAMED:-NAMED]], color=look(dark).dim, alpha=0.4, linewidth=0.7)
+            for i, (which, chosen) in enumerate((("first", order[:NAMED]), ("last", order[-NAMED:]))):
                 names = ranked[:NAMED] if which == "first" else ranked[-NAMED:]
-                lines = axes.plot(t, values[:, chosen], color="black", linestyle=style, linewidth=1)
+                lines = axes.plot(t, values[:, chosen], **series(i, markers=False), linewidth=1)
                 lines[0].set_label(f"revealed {which}: {'  '.join(names)}")
         axes.set(xlabel="t (0 is text, 1 is noise)", ylabel="α(t), the share still there", title=model.method.name)
-        axes.legend(frameon=False)
+        legend(axes)
 
 
-def plot_loss(model: Model, path: Path, data: str) -> None:
+def plot_loss(model: Model, path: Path, data: str, *, dark: bool = False) -> None:
     """How surprised the network is by one token, at each noise level: bits of −log p(x_0 | x_t) where it is asked."""
     process = model.process
     if not isinstance(process, Process):
@@ -181,35 +124,37 @@ def plot_loss(model: Model, path: Path, data: str) -> None:
         bits = -gather(log_p, x[where]) / math.log(2)
         means.append(float(bits.mean()))
         errors.append(float(bits.std() / len(bits) ** 0.5))
-    with picture(path) as axes:
-        axes.errorbar(levels, means, yerr=errors, color="black", marker="o", markersize=3, capsize=2)
+    with picture(path, dark=dark) as axes:
+        axes.errorbar(levels, means, yerr=errors, color="C0", marker="o", markersize=3, capsize=2)
         axes.set(xlabel="t (0 is text, 1 is noise)", ylabel="bits of a noised token", title=model.method.name)
         axes.set_ylim(bottom=0)
 
 
-def plot_chain(model: Model, path: Path, steps: int, seed: int, moments: int = 6, columns: int = 64) -> None:
+def plot_chain(
+    model: Model, path: Path, steps: int, seed: int, moments: int = 6, columns: int = 64, *, dark: bool = False
+) -> None:
     """A text as it emerges: some moments of one chain below each other, masks as pale dots; an image, side by side."""
     frames = list(model.chain(steps=steps, seed=seed))
     chosen = [frames[round(i * (len(frames) - 1) / (moments - 1))] for i in range(moments)]
     if isinstance(model.codec, Pixels):
-        return _plot_images(model.codec, chosen, path)
+        return _plot_images(model.codec, chosen, path, dark)
     rows = max(-(-len(step.tokens) // columns) for step in chosen) + 1
-    with picture(path, 8.0, 0.17 * rows * moments + 0.3) as axes:
+    with picture(path, width=8.0, height=0.17 * rows * moments + 0.3, dark=dark) as axes:
         axes.axis("off")
         axes.set(xlim=(-6, columns), ylim=(rows * moments, 0))
         for i, step in enumerate(chosen):
             axes.text(-6, i * rows, f"t = {step.t:.2f}", fontsize=7, va="top")
             for place, token in enumerate(step.tokens):
-                shade = "0.65" if token == BLANK else "black"
+                shade = look(dark).dim if token == BLANK else look(dark).ink
                 at = (place % columns, i * rows + place // columns)
                 axes.text(
                     *at, shown_token(token) if token != " " else " ", fontsize=7, family="monospace", color=shade, va="top"
                 )
 
 
-def _plot_images(codec: Pixels, steps: Sequence[Step], path: Path) -> None:
+def _plot_images(codec: Pixels, steps: Sequence[Step], path: Path, dark: bool) -> None:
     """Moments of an image side by side, pixels that are not there yet in grey."""
-    with picture(path, 1.4 * len(steps), 1.7) as axes:
+    with picture(path, width=1.4 * len(steps), height=1.7, dark=dark) as axes:
         axes.axis("off")
         for i, step in enumerate(steps):
             there = np.array([state < codec.vocab for state in step.ids]).reshape(codec.shape)
@@ -220,22 +165,22 @@ def _plot_images(codec: Pixels, steps: Sequence[Step], path: Path) -> None:
         axes.set(xlim=(0, 1.1 * len(steps)), ylim=(0, codec.shape[0] / codec.shape[1] + 0.2))
 
 
-def plot_quality(found: Sequence[Quality], path: Path, title: str) -> None:
+def plot_quality(found: Sequence[Quality], path: Path, title: str, *, dark: bool = False) -> None:
     """The judge's perplexity against network calls, a line for each sampler, and below it the entropy of the texts."""
     by_sampler: dict[str, list[Quality]] = {}
     for quality in found:
         by_sampler.setdefault(quality.sampler, []).append(quality)
-    with pictures(path, height=5.5, rows=2) as (above, below):
+    with pictures(path, height=5.5, rows=2, dark=dark) as (above, below):
         for real in by_sampler.pop("real text", []):
             for axes, value in ((above, real.perplexity), (below, real.entropy)):
-                axes.axhline(value, color="0.6", linewidth=3, label="real text")
+                axes.axhline(value, color=look(dark).dim, alpha=0.5, linewidth=3, label="real text")
         for i, (name, points) in enumerate(by_sampler.items()):
             calls = [point.calls for point in points]
-            above.plot(calls, [point.perplexity for point in points], label=name, **style(i))
-            below.plot(calls, [point.entropy for point in points], **style(i))
+            above.plot(calls, [point.perplexity for point in points], label=name, **series(i))
+            below.plot(calls, [point.entropy for point in points], **series(i))
         calls = sorted({point.calls for points in by_sampler.values() for point in points})
         above.set_xscale("log", base=2)
         above.set_xticks(calls, [str(number) for number in calls])
         above.set(ylabel="the judge's perplexity\na character", title=title)
         below.set(xlabel="network calls", ylabel="entropy of the\ncharacters, bits")
-        above.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        legend(above)

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from unnoise.display.plot import LINES, pictures
+from unnoise.display.style import legend, pictures, series
 from unnoise.keywords import accepted_arguments, check_settings, parse_settings
 from unnoise.method_table import method, methods
 from unnoise.process import HybridSchedule
@@ -25,7 +25,6 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
 }
 GRIDS = ("uniform", "cosine")
 POINTS = 201
-SHADES = ("black", "0.45", "#0b7a75", "#c96a12")
 
 
 class Revealed(NamedTuple):
@@ -76,25 +75,23 @@ def all_revealed(names: Sequence[str], steps: int, length: int) -> list[Revealed
     return [Revealed(name, grid, revealed(alpha, grid, steps, length)) for grid in GRIDS for name, alpha in alphas.items()]
 
 
-def plot_schedules(names: Sequence[str], path: Path, steps: int, length: int) -> list[Revealed]:
+def plot_schedules(names: Sequence[str], path: Path, steps: int, length: int, *, dark: bool = False) -> list[Revealed]:
     """α(t) of each schedule, and below it the tokens that each step reveals, on either grid."""
     found = all_revealed(names, steps, length)
     t = torch.linspace(1e-6, 1, POINTS, dtype=torch.float64)
-    with pictures(path, 7.5, 7.5, rows=1 + len(GRIDS), share_x=False) as (above, *below), torch.no_grad():
+    with (
+        pictures(path, width=7.5, height=7.5, rows=1 + len(GRIDS), share_x=False, dark=dark) as (above, *below),
+        torch.no_grad(),
+    ):
         for i, name in enumerate(names):
-            above.plot(t, schedule_named(name)(t), label=name, **_style(i))
+            above.plot(t, schedule_named(name)(t), label=name, **series(i, markers=False))
         above.set(xlabel="t (0 is text, 1 is noise)", ylabel="α(t), the share still there", xlim=(0, 1), ylim=(0, 1.02))
-        above.legend(frameon=False)
+        legend(above)
         most = max(max(one.tokens) for one in found)
         for axes, grid in zip(below, GRIDS, strict=True):
             for i, one in enumerate(one for one in found if one.grid == grid):
-                axes.stairs(one.tokens, [step + 0.5 for step in range(steps + 1)], baseline=None, **_style(i))
+                axes.stairs(one.tokens, [step + 0.5 for step in range(steps + 1)], baseline=None, **series(i, markers=False))
             axes.set(ylabel="tokens a step", ylim=(0, 1.1 * most), xlim=(0.5, steps + 0.5))
             axes.set_title(f"{grid} grid: a text of {length} tokens in {steps} steps", fontsize=10)
         below[-1].set(xlabel="step, from noise to text")
     return found
-
-
-def _style(i: int) -> dict[str, Any]:
-    """How the i-th schedule is drawn, also without colour."""
-    return {"color": SHADES[(i + i // len(LINES)) % len(SHADES)], "linestyle": LINES[i % len(LINES)], "linewidth": 1.6}
