@@ -11,7 +11,9 @@ from torch import Tensor
 import unnoise
 from toy import chi_square, quadrature
 from unnoise import BayesianFlow, FlowElbo, FlowSampler, Gaussian, GaussianElbo, GaussianSampler, MeanPrediction, sample
-from unnoise.families.gaussian import NoiseShape
+from unnoise.families.gaussian import GaussianCrossEntropy
+from unnoise.families.noise_shape import NoiseShape
+from unnoise.objective.times import stratified
 from unnoise.process.base import gather
 
 P = torch.tensor([0.55, 0.3, 0.15], dtype=torch.float64)
@@ -208,6 +210,67 @@ def test_self_conditioning_is_read_and_given_tokens_stay() -> None:
     assert drawn[0, 0] == 1 and seen[0] == 0 and min(seen[1:]) > 0
     nats = GaussianElbo(process)(denoiser, torch.tensor([[0, 1]]), torch.Generator().manual_seed(0))
     assert nats.shape == (1,) and torch.isfinite(nats).all()
+
+
+class SelfConditioned:
+    """A denoiser whose answer depends on the estimate next to z; it notes whether there was one."""
+
+    def __init__(self, process: Gaussian):
+        self.process, self.guesses = process, []
+
+    def __call__(self, state: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
+        guess = state[..., 2:].detach()
+        self.guesses.append(bool(guess.abs().max() > 0))
+        logits = self.process.log_likelihood(state, t.double()) + P.log() + guess @ self.process.table().T
+        return MeanPrediction.from_logits(logits + torch.tensor([0.3, -0.4, 0.0]))
+
+    def twice(self, z: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
+        """f(z, f(z, ∅)), for a process without self-conditioning."""
+        first = self(torch.cat([z, torch.zeros_like(z)], -1), t).log_probs.exp() @ self.process.table()
+        return self(torch.cat([z, first], -1), t)
+
+
+@torch.no_grad()
+def test_the_bound_of_a_self_conditioned_model_is_that_of_two_calls() -> None:
+    """Evaluated, it is the bound of f(z, f(z, ∅)) draw by draw, in the diffusion term and in the reconstruction."""
+    process, plain = gaussian(self_condition=True), gaussian()
+    denoiser = SelfConditioned(process)
+    x = torch.tensor([[0], [1], [2], [2]])
+    for seed in range(8):
+        nats = GaussianElbo(process)(denoiser, x, torch.Generator().manual_seed(seed))
+        wanted = GaussianElbo(plain)(denoiser.twice, x, torch.Generator().manual_seed(seed))
+        assert torch.allclose(nats, wanted, rtol=1e-12)
+    denoiser.guesses.clear()
+    GaussianElbo(process)(denoiser, x)
+    assert sorted(denoiser.guesses) == [False, False, True, True]
+
+
+@pytest.mark.parametrize("objective", [lambda p: GaussianElbo(p, network_free=True), GaussianCrossEntropy])
+def test_half_of_the_training_batches_have_no_first_estimate(objective) -> None:
+    process = gaussian(self_condition=True)
+    denoiser, batches = SelfConditioned(process), 400
+    for seed in range(batches):
+        objective(process)(denoiser, X, torch.Generator().manual_seed(seed))
+    given = sum(denoiser.guesses)
+    assert len(denoiser.guesses) == batches + given  # a batch with an estimate is two calls
+    assert abs(given - batches / 2) < 4 * math.sqrt(batches) / 2
+
+
+def test_the_shape_follows_the_gradient_of_the_squared_loss() -> None:
+    """Its gradient is that of Σ_b L_b²/scale, L_b the diffusion term of row b; the ends' is that of the bound."""
+    process = gaussian(learned=True)
+    assert process.shape is not None
+    denoiser, elbo, x = ExactGaussian(process, 0.3), GaussianElbo(process, network_free=True), X
+    elbo(denoiser, x, torch.Generator().manual_seed(3)).sum().backward()
+    found = [weight.grad.clone() for weight in process.shape.parameters()]
+    process.shape.row_weight = None
+    generator = torch.Generator().manual_seed(3)
+    t = stratified(len(x), x.device, generator)
+    diffusion = elbo.diffusion(denoiser, x, process.diffuse(process.table()[x], t, generator), t)
+    squares = diffusion.square().sum() / math.log(3)  # a sequence of one token of three
+    wanted = torch.autograd.grad(squares, list(process.shape.parameters()))
+    assert all(torch.allclose(one, other, rtol=1e-6, atol=1e-12) for one, other in zip(found, wanted, strict=True))
+    assert max(float(one.abs().max()) for one in wanted) > 1e-6
 
 
 def test_gaussian_gradients_reach_embeddings_and_schedule() -> None:

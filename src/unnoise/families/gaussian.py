@@ -8,7 +8,7 @@ at each position and ẑ = Σ p·E (Plaid, arXiv:2305.18619; DDPM, 2006.11239). 
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from unnoise.denoiser import Denoiser, SamplingDenoiser
+from unnoise.families.gaussian_noise import GaussianNoise
 from unnoise.families.noise_shape import NoiseShape
 from unnoise.objective.base import Objective
 from unnoise.objective.times import stratified
@@ -26,15 +27,13 @@ from unnoise.rng import Generator, draw, normal, uniform
 from unnoise.sampler.base import Frame, SteppedSampler
 
 
-class Gaussian(StateSpace):
+class Gaussian(GaussianNoise):
     """Noise on embeddings of `width` D numbers a token. Times t: [B]; states z: [B, L, D].
 
     learned: γ(t) is learned, its ends by the bound, its shape between them by the variance of the bound (the bound itself does
     not depend on the shape). self_condition: the network also reads its last estimate of z_0 (arXiv:2208.04202), and so 2·D
     numbers.
     """
-
-    holds_tokens = False
 
     def __init__(
         self,
@@ -60,9 +59,6 @@ class Gaussian(StateSpace):
     def inputs(self) -> int:
         return 2 * self.width if self.self_condition else self.width
 
-    def curves(self) -> dict[str, Callable[[Tensor], Tensor]]:
-        return {"ā, the signal left": self.signal}
-
     def table(self) -> Tensor:
         """E, its rows of length √D: [K, D]."""
         return nn.functional.normalize(self.embedding, dim=-1) * self.width**0.5
@@ -85,60 +81,11 @@ class Gaussian(StateSpace):
         """1 − ā(t) = sigmoid(γ): [B] → [B]."""
         return torch.sigmoid(self.gamma(t))
 
-    def diffuse(self, z_0: Tensor, t: Tensor, generator: Generator = None) -> Tensor:
-        """z_t ~ N(√ā z_0, (1−ā) I): [B, L, D], [B] → [B, L, D]."""
-        noise = normal(z_0.shape, z_0.device, generator, z_0.dtype)
-        signal, spread = (_rows(value, z_0).sqrt() for value in (self.signal(t), self.noise(t)))
-        return signal * z_0 + spread * noise
-
-    def noised(self, z_s: Tensor, s: Tensor | None, t: Tensor, generator: Generator = None) -> Tensor:
-        """z_t ~ N(√a z_s, (1−a) I), a = ā_t/ā_s, from clean embeddings if s is None: [B, L, D], [B] → [B, L, D]."""
-        if s is None:
-            return self.diffuse(z_s, t, generator)
-        kept, lost = self.signal(t) / self.signal(s), (self.noise(t) - self.noise(s)) / self.signal(s)
-        noise = normal(z_s.shape, z_s.device, generator, z_s.dtype)
-        return _rows(kept, z_s).sqrt() * z_s + _rows(lost, z_s).sqrt() * noise
-
-    def nearest(self, z: Tensor) -> Tensor:
-        """The token whose embedding is nearest, in angle, as all have one length: [B, L, D] → [B, L] long."""
-        return (z @ self.table().to(z.dtype).T).argmax(-1)
-
     def observe(self, z: Tensor, guess: Tensor | None) -> Tensor:
         """What the network reads: z, and the last estimate of z_0 if it is self-conditioned: [B, L, inputs]."""
         if not self.self_condition:
             return z
         return torch.cat([z, torch.zeros_like(z) if guess is None else guess], -1)
-
-    def posterior(self, z: Tensor, z_0: Tensor, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean [B, L, D] and variance [B, 1, 1] of q(z_s | z_t, z_0), s < t.
-
-        Mean [√ā_s(1−a) z_0 + √a(1−ā_s) z_t]/(1−ā_t), variance (1−a)(1−ā_s)/(1−ā_t), a = ā_t/ā_s.
-        """
-        signal_s, signal_t = _rows(self.signal(s), z), _rows(self.signal(t), z)
-        noise_s, noise_t = _rows(self.noise(s), z), _rows(self.noise(t), z)
-        a = signal_t / signal_s
-        lost = (noise_t - noise_s) / signal_s  # 1 − a without cancellation
-        mean = (signal_s.sqrt() * lost * z_0 + a.sqrt() * noise_s * z) / noise_t
-        return mean, lost * noise_s / noise_t
-
-    def log_likelihood(self, state: Tensor, t: Tensor) -> Tensor:
-        """log q(z_t | x_0 = k) for every token, up to a constant; state: what `observe` makes of z: [B, L, ·] → [B, L, K]."""
-        z = state[..., : self.width]
-        signal, noise = _rows(self.signal(t), z), _rows(self.noise(t), z)
-        table = self.table().to(z.dtype)
-        return (signal.sqrt() * (z @ table.T) - 0.5 * signal * table.square().sum(-1)) / noise
-
-    def noise_kl(self, x: Tensor) -> Tensor:
-        """KL(q(z_1|x_0) ‖ N(0, I)) = ½ Σ_d [ ā z_0² − ā − log(1−ā) ] at t = 1: [B, L]."""
-        one = torch.ones(1, device=x.device, dtype=self.embedding.dtype)
-        signal, noise = self.signal(one), self.noise(one)
-        z_0 = self.table()[x]
-        return 0.5 * (signal * z_0.square() - signal - noise.log()).sum(-1)
-
-
-def _rows(values: Tensor, like: Tensor) -> Tensor:
-    """[B] → [B, 1, 1] in the dtype of `like`."""
-    return values[:, None, None].to(like.dtype)
 
 
 def estimate(denoiser: Denoiser, process: Gaussian, z: Tensor, t: Tensor, guess: Tensor | None) -> MeanPrediction:
@@ -164,19 +111,27 @@ class GaussianElbo(Objective):
 
     def forward(self, denoiser: Denoiser, x: Tensor, generator: Generator = None) -> Tensor:
         self.process.check_tokens(x)
-        t = stratified(len(x), x.device, generator)
-        z = self.process.diffuse(self.process.table()[x], t, generator)
-        guess = self._first_guess(denoiser, z, t, generator)
+        z_0, t = self.process.table()[x], stratified(len(x), x.device, generator)
+        z = self.process.diffuse(z_0, t, generator)
+        guess = self.first_guess(denoiser, z, t, generator)
         start = torch.zeros_like(t)
-        z_start = self.process.diffuse(self.process.table()[x], start, generator)
+        z_start = self.process.diffuse(z_0, start, generator)
+        start_guess = None if self.network_free else self.first_guess(denoiser, z_start, start, generator)
         diffusion = self.diffusion(denoiser, x, z, t, guess)
         if self.process.shape is not None:
             self.process.shape.minimise_variance(diffusion, x.shape[1] * math.log(self.process.vocab))
-        return diffusion + self.reconstruction(denoiser, x, z_start, start) + self.process.noise_kl(x).sum(-1)
+        reconstruction = self.reconstruction(denoiser, x, z_start, start, start_guess)
+        return diffusion + reconstruction + self.process.noise_kl(x).sum(-1).to(diffusion.dtype)
 
-    def _first_guess(self, denoiser: Denoiser, z: Tensor, t: Tensor, generator: Generator) -> Tensor | None:
-        """For self-conditioning: half of the time the network's own estimate, without gradient; else none."""
-        if not self.process.self_condition or float(uniform((), z.device, generator)) < 0.5:
+    def first_guess(self, denoiser: Denoiser, z: Tensor, t: Tensor, generator: Generator) -> Tensor | None:
+        """Return the network's own estimate f(z, ∅) for self-conditioning, without gradient, or None where it is left out.
+
+        In training it is left out of half of the batches. Evaluated, the model is f(z, f(z, ∅)), two calls, which is a function
+        of z alone, so that the bound holds.
+        """
+        if not self.process.self_condition:
+            return None
+        if torch.is_grad_enabled() and float(uniform((), z.device, generator)) < 0.5:
             return None
         with torch.no_grad():
             return self._mean(estimate(denoiser, self.process, z, t, None))
@@ -191,12 +146,12 @@ class GaussianElbo(Objective):
         weight = torch.exp(-gamma) * (1.0 if self.simple else 0.5 * slope)
         return weight.to(error.dtype) * error.square().sum((-1, -2))
 
-    def reconstruction(self, denoiser: Denoiser, x: Tensor, z: Tensor, t: Tensor) -> Tensor:
+    def reconstruction(self, denoiser: Denoiser, x: Tensor, z: Tensor, t: Tensor, guess: Tensor | None = None) -> Tensor:
         """Σ −log p(x_0 | z_t) at the first moment: [B]."""
         if self.network_free:
             log_p = torch.log_softmax(self.process.log_likelihood(z, t), -1)
         else:
-            log_p = estimate(denoiser, self.process, z, t, None).log_probs
+            log_p = estimate(denoiser, self.process, z, t, guess).log_probs
         return -gather(log_p, x).sum(-1)
 
 
@@ -207,7 +162,7 @@ class GaussianCrossEntropy(GaussianElbo):
         self.process.check_tokens(x)
         t = stratified(len(x), x.device, generator)
         z = self.process.diffuse(self.process.table()[x], t, generator)
-        guess = self._first_guess(denoiser, z, t, generator)
+        guess = self.first_guess(denoiser, z, t, generator)
         return -gather(estimate(denoiser, self.process, z, t, guess).log_probs, x).sum(-1)
 
 
