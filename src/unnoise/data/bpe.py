@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from unnoise.data.codec import Codec, Text8, Tokens, check_texts, without_surrogates
+from unnoise.data.codec import LETTERS, Codec, Text8, Tokens, check_texts, without_surrogates
 from unnoise.files import read_bytes, write_atomically
 
 FILE = "tokenizer.json"
 END = "<|endoftext|>"
 MOST_TOKENS = 1_000_000
+BYTE_LEVEL_BLANK = "Ġ"  # how byte-level BPE spells a blank within a token
 LARGEST = 256 * 2**20  # bytes of a tokenizer
 
 
@@ -99,7 +100,10 @@ class Bpe(Codec):
 
 
 class Text8Bpe(Bpe):
-    """Byte pairs over the 27 symbols of text8, `text8bpe` or `text8bpe-8192`: texts are normalised as by the codec text8."""
+    """Byte pairs over the 27 symbols of text8, `text8bpe` or `text8bpe-8192`: texts are normalised as by the codec text8.
+
+    The 256 bytes are among the tokens, but those that are no symbol of text8 are unused.
+    """
 
     kind = "text8bpe"
     blank_first = True
@@ -107,6 +111,9 @@ class Text8Bpe(Bpe):
     def __init__(self, tokenizer: Tokenizer):
         super().__init__(tokenizer)
         self.letters = Text8()
+        symbols = set(LETTERS.replace(" ", BYTE_LEVEL_BLANK))
+        pieces = tokenizer.get_vocab().items()
+        self.unused = sorted(token for piece, token in pieces if not symbols.issuperset(piece) and token != self.end)
 
     @classmethod
     def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Bpe":

@@ -28,7 +28,7 @@ class Codec(ABC):
     stands before a text, where that is not the end token of the one before. unit: what bits are counted per. length: how many
     tokens each text has, where that is fixed. grid: how these lie in rows and columns, where they do. joins_blanks: whether a
     blank and the word after it are one token, as in byte-level BPE. separator: what stands between any two tokens, where
-    something does.
+    something does. unused: tokens that no encoded text holds, so that models never predict them.
 
     A codec of your own gives `vocab`, `encode`, `decode` and `show`; `build` where it is made from texts; `config` and
     `from_config` where it must be saved with its model, and `save` for what does not fit into a configuration.
@@ -45,6 +45,7 @@ class Codec(ABC):
     joins_blanks: bool = False
     blank_first: bool = False
     separator: str = ""
+    unused: Sequence[int] = ()
 
     @abstractmethod
     def encode(self, text: str, strict: bool = False) -> Tokens:

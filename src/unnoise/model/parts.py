@@ -47,6 +47,7 @@ class ModelParts:
             check_end(codec)
         self.process = method.process(codec.vocab).to(device_of(network))
         self.process.end = codec.end
+        self.process.exclude(codec.unused)
         check_network(network, needed_fields(method, codec.vocab, length, len(self.labels), codec.grid, codec.channels))
         self.denoiser = method.parameterization(network, self.process, length, len(self.labels))
         self.bound: Objective = method.bound(self.process)

@@ -15,6 +15,18 @@ from unnoise.process.base import Process
 from unnoise.process.state import StateSpace, position_times
 from unnoise.rng import RowGenerator
 
+EXCLUDED = -1e30  # the logit of a token that is excluded: e^that is 0, and unlike −∞ it can be multiplied by 0
+
+
+def without(logits: Tensor, excluded: Tensor) -> Tensor:
+    """Return logits [..., ≥ K] with those of the excluded tokens, [K] bool, at −1e30.
+
+    A softmax is then exactly the law of the other tokens, renormalised. Symbols after the K tokens are not touched.
+    """
+    more = logits.shape[-1] - len(excluded)
+    least = max(EXCLUDED, torch.finfo(logits.dtype).min / 2)
+    return logits.masked_fill(torch.nn.functional.pad(excluded, (0, more)) if more else excluded, least)
+
 
 class Parameterization(ABC):
     """A denoiser made of a network: (x_t, t, where) → Prediction.
@@ -73,7 +85,10 @@ class Parameterization(ABC):
         return output if where is None or output.dim() == 2 else output[where]
 
     def call(self, x: Tensor, t: Tensor | None, where: Tensor | None, **options: Any) -> Any:
-        """What the network returns, with the label and what else it must take; ValueError if it cannot."""
+        """Return the network's output for this label and these options, without the tokens that the process excludes.
+
+        Raise ValueError if the network does not take one of them.
+        """
         if self.label is not None:
             options["label"] = self.label
         if self.dropout is not None:
@@ -82,7 +97,11 @@ class Parameterization(ABC):
         if missing := options.keys() - self.keywords:
             name = type(self.network).__name__
             raise ValueError(f"this needs a network whose forward takes {min(missing)!r}, and that of {name} does not")
-        return self.network(x, t, where, **options)
+        output = self.network(x, t, where, **options)
+        excluded = self.process.excluded
+        if excluded is None:
+            return output
+        return (without(output[0], excluded), *output[1:]) if isinstance(output, tuple) else without(output, excluded)
 
     @abstractmethod
     def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> Prediction:

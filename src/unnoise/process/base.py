@@ -193,7 +193,8 @@ class Process(StateSpace, ABC):
         """p(x_s = y) ∝ (exp(−ΔσQ) s)_y · q(x_t | x_s = y), with s_{x_t} = 1; s = None: back to clean data: [*P, S].
 
         Entries that come out negative are clipped, but keep a probability of 1e-12 where x_t can be reached: any reverse
-        step is valid in a bound, and a zero would make it infinite.
+        step is valid in a bound, and a zero would make it infinite. States that no x_0 can lead to, as tokens are excluded,
+        have probability 0.
         """
         t = t.clamp_max(LATEST)
         ratios = without_own(log_ratios, x_t).exp()
@@ -202,6 +203,9 @@ class Process(StateSpace, ABC):
         if s is None:
             joint, likelihood = joint[..., : self.vocab], likelihood[..., : self.vocab]
         joint = joint / joint.sum(-1, keepdim=True).clamp_min(1e-30) + 1e-12 * (likelihood > 0)
+        if self.excluded is not None:
+            included = (~self.excluded).to(joint.dtype).expand(*x_t.shape, self.vocab)
+            joint = joint * (included if s is None else self.push(included, s) > 0)
         return joint / joint.sum(-1, keepdim=True)
 
     def score_reverse(self, log_ratios: Tensor, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:

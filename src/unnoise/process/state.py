@@ -20,10 +20,12 @@ class StateSpace(nn.Module):
     vocab: K. states: how many values a position can have. inputs: what a network must read at a position, `states` tokens or
     that many numbers. end: the token with which a text ends, where there is one. variable_length: whether the model chooses how
     long a text is. extra_positions: how many positions a network reads besides those of the text. holds_tokens: whether a
-    position of a state holds a token, and no numbers.
+    position of a state holds a token, and no numbers. excluded: [K] bool, tokens that no sequence holds, which are never
+    predicted as x_0 (uniform noise may still show them); None if there are none.
     """
 
     anchor: Tensor
+    excluded: Tensor | None
     end: int | None = None
     variable_length = False
     extra_positions = 0
@@ -37,6 +39,15 @@ class StateSpace(nn.Module):
         self.vocab = vocab
         self.states = vocab + 1 if states is None else states
         self.register_buffer("anchor", torch.empty(0), persistent=False)
+        self.register_buffer("excluded", None, persistent=False)
+
+    def exclude(self, tokens: Sequence[int]) -> None:
+        """Rule out tokens that no sequence holds: x_0 is one of the others at every position."""
+        excluded = torch.zeros(self.vocab, dtype=torch.bool, device=self.device)
+        excluded[list(tokens)] = True
+        if bool(excluded.all()):
+            raise ValueError(f"a process needs a token that is not excluded, found all {self.vocab} excluded")
+        self.excluded = excluded if tokens else None
 
     @property
     def device(self) -> torch.device:
