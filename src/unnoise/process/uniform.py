@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unnoise.prediction import TokenPrediction
+from unnoise.prediction import MeanPrediction, TokenPrediction
 from unnoise.process.base import Process, Reverse, gather
 from unnoise.rng import Generator, integers, uniform
 from unnoise.schedule import PerToken, Schedule
@@ -192,6 +192,38 @@ class Uniform(Process):
         correction = constant.to(log_s.dtype) - excess.to(log_s.dtype) * at_x
         nats = log_r.exp() * common + torch.where(intact, torch.zeros_like(at_x), correction)
         return (self.schedule.rate(t) / self.vocab).to(log_s.dtype) * nats
+
+    def kl(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
+        """Σ_y q_y log(B_y/C_y) + log(Z_p/Z_q) in O(K), for a mean: [*P].
+
+        With a = q(x_t | x_s = y), B = q(x_s = y | x_0) and C_y = α_s w_y + (1−α_s)/K·Σw (see `mean_reverse`), q_y = a_y B_y/Z_q
+        and p_y = a_y C_y/Z_p. a and B take two values each, and Σ_y C_y = Σw, so both Z are known without a sum over y. One
+        step costs about 1/T: everything but one sum over y, whose weight is as small, is computed in float64.
+        """
+        if not isinstance(prediction, MeanPrediction):
+            return super().kl(prediction, x, x_t, s, t)
+        log_mu = prediction.log_probs.clamp_min(-1e4)  # as in mean_reverse
+        kept, lost = self._kept_and_lost(s, t)
+        alpha, spread, intact = self.schedule.alpha(s), self.schedule.noise(s) / self.vocab, x_t == x
+        anyway, log_spread = lost / self.vocab, spread.log()
+        log_own, total = gather(log_mu, x_t).double(), torch.ones_like(kept)
+        if self.reverse == "marginal":  # w·(1−α_t)/K, which is μ but at x_t
+            ratio = 1 + self.vocab * self.schedule.alpha(t) / self.schedule.noise(t)
+            total = log_own.exp() / ratio - torch.expm1(log_own)
+            log_own = log_own - ratio.log()
+        log_rest = log_spread + total.log()
+        mixed: Tensor = _Mix.apply(log_mu, _column(alpha.log(), log_mu), _column(log_rest, log_mu))
+        log_c_own = torch.logaddexp(alpha.log() + log_own, log_rest)
+        log_c_x = torch.where(intact, log_c_own, torch.logaddexp(alpha.log() + gather(log_mu, x).double(), log_rest))
+        b_own, b_x = spread + alpha * intact, spread + alpha
+        z_q, z_p = anyway + kept * b_own, anyway * total + kept * log_c_own.exp()
+        q_own, q_x, q_other = (anyway + kept) * b_own / z_q, torch.where(intact, 0.0, anyway * b_x / z_q), anyway * spread / z_q
+        others = mixed.sum(-1) - gather(mixed, x_t) - torch.where(intact, 0.0, gather(mixed, x))
+        count = self.vocab - 2 + intact.double()
+        # where q_y is 0 (s = 0) the logarithm of 0 is left out
+        log_b_own, log_b_other = (torch.where(b > 0, b, 1.0).log() for b in (b_own, spread))
+        nats = q_own * (log_b_own - log_c_own) + q_x * (b_x.log() - log_c_x) + (z_p / z_q).log()
+        return (nats + q_other * (count * log_b_other - others.double())).to(log_mu.dtype)
 
 
 def _column(values: Tensor, like: Tensor) -> Tensor:
