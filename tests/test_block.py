@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import unnoise
-from toy import ExactBlocks, Toy
+from toy import ExactBlocks, Toy, chi_square, total_variation
 from unnoise import MeanPrediction, Model, sample
 from unnoise.cli.main import main
 from unnoise.families.autoregressive import LeftToRight
@@ -327,6 +327,21 @@ def test_mistakes() -> None:
         model.generate(sampler="ancestral")
     assert BlockSampler().keeps_distribution and not BlockSampler(inner=Confidence()).keeps_distribution
     assert BlockSampler(inner=Ancestral()).of_block(4, 2) == Ancestral(2)
+
+
+def test_fewer_calls_than_tokens_keep_the_distribution_as_steps_grow_only() -> None:
+    """One call for a block of two draws the product of its marginals: the distance to the data is that of enumeration."""
+    toy = Toy(3, 2)
+    product = torch.ones(len(toy.x), dtype=torch.float64)
+    for i in range(2):
+        product *= toy.marginals(toy.p[None], i)[0][toy.x[:, i]]
+    for steps, law in ((1, product), (2, toy.p)):
+        drawn = sample(Blocks(3, 2), ExactBlocks(toy), batch=20_000, length=2, sampler=BlockSampler(steps=steps), seed=1)
+        assert chi_square(torch.bincount(toy.index(drawn), minlength=9), law) > 1e-4
+    assert total_variation(product, toy.p) > 0.08
+    assert BlockSampler().distribution == "keeps the model's distribution exactly"
+    assert "as steps grow with fewer" in BlockSampler(steps=1).distribution
+    assert BlockSampler(steps=1, inner=Confidence()).distribution == Confidence().distribution
 
 
 # ---- streaming -----------------------------------------------------------------------------------------------------------

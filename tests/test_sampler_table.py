@@ -1,9 +1,17 @@
 """Samplers by name with their fields: parsed, described, and served to the models that they fit."""
 
+from collections.abc import Iterator
+
 import pytest
+import torch
+from torch import Tensor
 
 import unnoise
+from unnoise.denoiser import SamplingDenoiser
+from unnoise.rng import Generator
 from unnoise.sampler import Confidence, Metropolis, Remasking, TweedieLeaping
+from unnoise.sampler.base import Frame, SteppedSampler
+from unnoise.sampler.masked import MaskedSampler
 from unnoise.sampler_table import field_help, named_sampler, sampler_fields, sampler_name, sampler_names
 
 
@@ -54,3 +62,19 @@ def test_a_sampler_says_whom_it_serves() -> None:
     assert {"remasking", "first-hitting", "psi"} <= set(unnoise.Model.build("mdlm", length=4, size="nano").samplers)
     genmd4 = set(unnoise.Model.build("genmd4", length=4, size="nano").samplers)
     assert "ancestral" in genmd4 and "first-hitting" not in genmd4
+
+
+def test_a_sampler_keeps_the_distribution_only_if_it_says_so_itself() -> None:
+    """The sampler of the tutorial reveals in a fixed order, several at once: it claims nothing."""
+    kept = {name for name in sampler_names() if named_sampler(name).keeps_distribution}
+    assert kept >= {"ancestral", "first-hitting", "tweedie", "euler", "predictor-corrector", "left-to-right", "block"}
+    assert kept >= {"gaussian", "flow", "insertion"}
+    others = ("confidence", "margin", "entropy", "entropy-bounded", "remasking", "psi", "metropolis", "insertion-confidence")
+    assert kept.isdisjoint(others)
+    assert all(named_sampler(name).distribution.startswith("keeps the model's distribution") for name in kept)
+
+    class Fixed(MaskedSampler, SteppedSampler):
+        def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:
+            yield Frame(0.0, x, torch.zeros(x.shape))
+
+    assert not Fixed().keeps_distribution and "is not known to" in Fixed().distribution

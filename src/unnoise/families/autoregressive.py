@@ -95,6 +95,10 @@ class LeftToRight(Sampler):
     requires: ClassVar[str] = "an autoregressive model"
 
     @property
+    def keeps_distribution(self) -> bool:
+        return True
+
+    @property
     def distribution(self) -> str:
         return "keeps the model's distribution exactly"
 

@@ -126,6 +126,10 @@ class FlowSampler(SteppedSampler):
 
     requires: ClassVar[str] = "a BayesianFlow process"
 
+    @property
+    def keeps_distribution(self) -> bool:
+        return True
+
     def serves(self, process: StateSpace, prediction: type[Prediction] = MeanPrediction) -> bool:
         return isinstance(process, BayesianFlow)
 

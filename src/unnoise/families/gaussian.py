@@ -181,6 +181,10 @@ class GaussianSampler(SteppedSampler):
     requires: ClassVar[str] = "a Gaussian process"
     starts_anywhere: ClassVar[bool] = True
 
+    @property
+    def keeps_distribution(self) -> bool:
+        return True
+
     def serves(self, process: StateSpace, prediction: type[Prediction] = MeanPrediction) -> bool:
         return isinstance(process, Gaussian)
 

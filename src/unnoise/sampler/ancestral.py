@@ -23,6 +23,10 @@ class Ancestral(GridSampler):
 
     mean_only: ClassVar[bool] = True
 
+    @property
+    def keeps_distribution(self) -> bool:
+        return True
+
     def walk(
         self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator, times: list[float]
     ) -> Iterator[Frame]:

@@ -73,13 +73,15 @@ class Sampler(ABC):
 
     @property
     def keeps_distribution(self) -> bool:
-        """Whether samples follow the model's own distribution, given enough steps."""
-        return True
+        """Whether samples follow the model's own distribution, given enough steps: a claim that a sampler makes for itself."""
+        return False
 
     @property
     def distribution(self) -> str:
         """The same in words."""
-        return "keeps the model's distribution as steps grow"
+        if self.keeps_distribution:
+            return "keeps the model's distribution as steps grow"
+        return "is not known to keep the model's distribution"
 
     def with_nfe(self, nfe: int) -> Self:
         """This sampler with at most so many network calls a text; one without a grid of times takes what it needs."""

@@ -24,6 +24,10 @@ class FirstHitting(MaskedSampler):
     starts_anywhere: ClassVar[bool] = True
 
     @property
+    def keeps_distribution(self) -> bool:
+        return True
+
+    @property
     def distribution(self) -> str:
         return "keeps the model's distribution exactly"
 

@@ -20,6 +20,10 @@ SIGNAL = 1e-5  # leaping begins at α⁻¹(1e-5): at t = 1 the ratios are 0 and 
 class Leaping(GridSampler):
     """The common part: begin at α⁻¹(1e-5), leap along the grid, end with p(x_0 | x_t), so that no mask is left."""
 
+    @property
+    def keeps_distribution(self) -> bool:
+        return True
+
     @abstractmethod
     def log_leap(self, process: Process, prediction: TokenPrediction, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
         """log p(x_s = · | x_t): [*P] → [*P, S]."""

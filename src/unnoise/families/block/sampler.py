@@ -27,7 +27,8 @@ class BlockSampler(Sampler):
     inner: how a block is written; by default first-hitting, or ancestral where there are fewer calls than tokens.
     cache: whether finished blocks are kept; without, each call reads the text again, to the same result.
 
-    Keeps the model's distribution if the inner sampler does. A text that ends is not written on. What is given after a block
+    Keeps the model's distribution exactly with a call for each token, and as steps grow with fewer calls; an `inner` sampler
+    decides that by itself. A text that ends is not written on. What is given after a block
     cannot influence it; where texts are known as one block too, what is given later is filled in front of by that.
     """
 
@@ -49,7 +50,10 @@ class BlockSampler(Sampler):
 
     @property
     def distribution(self) -> str:
-        return "keeps the model's distribution exactly" if self.inner is None else self.inner.distribution
+        if self.inner is not None:
+            return self.inner.distribution
+        exactly = "keeps the model's distribution exactly"
+        return exactly if self.steps is None else f"{exactly} with a call for each token, and as steps grow with fewer"
 
     def with_nfe(self, nfe: int) -> Self:
         return replace(self, steps=nfe)
