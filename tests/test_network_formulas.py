@@ -1,5 +1,5 @@
-"""Networks against the same formulas in plain lines, in float64 and with loops over positions: the package's Transformer in one and
-two dimensions, its time and labels, soft tokens, defaults, and what belongs to a parameterization."""
+"""Networks against the same formulas in plain lines, in float64 and with loops over positions: the package's Transformer in
+one and two dimensions, its time and labels, soft tokens, defaults, and what belongs to a parameterization."""
 
 import math
 
@@ -46,59 +46,66 @@ def plain_time(w: dict[str, Tensor], t: float) -> Tensor:
     return wave * wave.sigmoid()
 
 
+def plain_convolution(network: Transformer, taps: Tensor, h: Tensor) -> Tensor:
+    """Σ_k w_k ⊙ h_{i+k}, k around 0 or up to it; in a picture over a square of pixels, each channel by itself: [L, D]."""
+    shape, mixed = network.shape, torch.zeros_like(h)
+    side, columns = math.isqrt(shape.taps), shape.grid[1] if shape.grid else 1
+    for i in range(len(h)):
+        for k in range(shape.taps):
+            j = i + k - (shape.taps - 1 if shape.causal else shape.taps // 2)
+            inside = 0 <= j < len(h)
+            if shape.grid:
+                row, column = i // columns + k // side - side // 2, i % columns + (k % side - side // 2) * shape.channels
+                j, inside = row * columns + column, 0 <= row < shape.grid[0] and 0 <= column < columns
+            if inside:
+                mixed[i] += taps[k] * h[j]
+    return mixed
+
+
+def plain_angles(network: Transformer, i: int) -> Tensor:
+    """By what position i turns its pairs."""
+    shape = network.shape
+    pairs = shape.width // shape.heads // 2
+    if not shape.grid:
+        return torch.tensor([i * 10_000.0 ** (-n / (pairs - 1)) for n in range(pairs)])
+    slow = [100.0 ** (-n / max(pairs - pairs // 2 - 1, 1)) for n in range(pairs - pairs // 2)]
+    row, column = i // shape.grid[1], i % shape.grid[1] // shape.channels
+    return torch.tensor([row * one for one in slow] + [column * one for one in slow[: pairs // 2]])
+
+
+def plain_attention(network: Transformer, qkv: Tensor) -> Tensor:
+    """softmax(q·k/√D)·v with normed and turned q and k: [L, 3, H, D] → [L, H·D]."""
+    length, _, heads, size = qkv.shape
+    attended = torch.zeros(length, heads, size)
+    for head in range(heads):
+        q, k = ([turned(norm(qkv[i, n, head]), plain_angles(network, i)) for i in range(length)] for n in (0, 1))
+        for i in range(length):
+            seen = range(i + 1) if network.shape.causal else range(length)
+            share = torch.stack([q[i] @ k[j] / math.sqrt(size) for j in seen]).softmax(0)
+            attended[i, head] = sum(p * qkv[j, 2, head] for p, j in zip(share, seen, strict=True))
+    return attended.view(length, heads * size)
+
+
 def plain_transformer(network: Transformer, x: Tensor, t: float | None = None, label: int | None = None) -> Tensor:
     """One text [L] → [L, outputs]."""
     shape, w = network.shape, {name: weight.detach() for name, weight in network.named_parameters()}
-    length, width, size = len(x), shape.width, shape.width // shape.heads
     h = norm(w["embed.weight"][x])
     if shape.labels:
         h = h + w["label.weight"][shape.labels if label is None else label]
     if shape.channels > 1:
-        h = h + w["channel.weight"][[i % shape.channels for i in range(length)]]
-    columns = shape.grid[1] if shape.grid else 1
-    pairs = size // 2
+        h = h + w["channel.weight"][[i % shape.channels for i in range(len(x))]]
     for layer in range(shape.depth):
-        name = f"blocks.{layer}."
-        taps, mixed = w[name + "conv.weight"], torch.zeros_like(h)
-        for i in range(length):
-            for k in range(shape.taps):
-                if shape.grid:
-                    side = math.isqrt(shape.taps)
-                    row, column = i // columns + k // side - side // 2, i % columns + (k % side - side // 2) * shape.channels
-                    if 0 <= row < shape.grid[0] and 0 <= column < columns:
-                        mixed[i] += taps[k] * h[row * columns + column]
-                else:
-                    j = i + k - (shape.taps - 1 if shape.causal else shape.taps // 2)
-                    if 0 <= j < length:
-                        mixed[i] += taps[k] * h[j]
-        h = h + mixed
-        scale_1 = shift_1 = scale_2 = shift_2 = torch.zeros(width, dtype=torch.float64)
+        block = {name.removeprefix(f"blocks.{layer}."): one for name, one in w.items() if name.startswith(f"blocks.{layer}.")}
+        h = h + plain_convolution(network, block["conv.weight"], h)
+        change = torch.zeros(4 * shape.width)
         if t is not None:
-            change = w[name + "adaln.weight"] @ plain_time(w, t) + w[name + "adaln.bias"]
-            scale_1, shift_1, scale_2, shift_2 = change.chunk(4)
+            change = block["adaln.weight"] @ plain_time(w, t) + block["adaln.bias"]
+        scale_1, shift_1, scale_2, shift_2 = change.chunk(4)
         if (shape.depth - 1 - layer) % shape.attention_every == 0:
-            parts = ((norm(h) * (1 + scale_1) + shift_1) @ w[name + "attention.qkv.weight"].T).view(
-                length, 3, shape.heads, size
-            )
-            attended = torch.zeros(length, shape.heads, size, dtype=torch.float64)
-            for head in range(shape.heads):
-                q, k = [], []
-                for i in range(length):
-                    if shape.grid:
-                        slow = [100.0 ** (-n / max(pairs - pairs // 2 - 1, 1)) for n in range(pairs - pairs // 2)]
-                        row, column = i // columns, i % columns // shape.channels
-                        angles = [row * one for one in slow] + [column * one for one in slow[: pairs // 2]]
-                    else:
-                        angles = [i * 10_000.0 ** (-n / (pairs - 1)) for n in range(pairs)]
-                    for made, number in ((q, 0), (k, 1)):
-                        made.append(turned(norm(parts[i, number, head]), torch.tensor(angles, dtype=torch.float64)))
-                for i in range(length):
-                    seen = range(i + 1) if shape.causal else range(length)
-                    share = torch.stack([q[i] @ k[j] / math.sqrt(size) for j in seen]).softmax(0)
-                    attended[i, head] = sum(p * parts[j, 2, head] for p, j in zip(share, seen, strict=True))
-            h = h + attended.reshape(length, width) @ w[name + "attention.out.weight"].T
-        inside = (norm(h) * (1 + scale_2) + shift_2) @ w[name + "up.weight"].T
-        h = h + inside.clamp_min(0).square() @ w[name + "down.weight"].T
+            qkv = (norm(h) * (1 + scale_1) + shift_1) @ block["attention.qkv.weight"].T
+            h = h + plain_attention(network, qkv.view(len(x), 3, shape.heads, -1)) @ block["attention.out.weight"].T
+        inside = (norm(h) * (1 + scale_2) + shift_2) @ block["up.weight"].T
+        h = h + inside.clamp_min(0).square() @ block["down.weight"].T
     return norm(h) @ w["head.weight"].T + w["head.bias"]
 
 

@@ -1,5 +1,5 @@
-"""The arithmetic of a training step, each part against the same computation in plain lines: Muon, clipping, averages, the loss of
-a batch, the order of the texts, steps that are left out, labels that are dropped."""
+"""The arithmetic of a training step, each part against the same computation in plain lines: Muon, clipping, averages, the loss
+of a batch, the order of the texts, steps that are left out, labels that are dropped."""
 
 import json
 import math
@@ -53,7 +53,7 @@ def weights_of(run: TrainingRun) -> dict[str, Tensor]:
 
 
 def newton_schulz(g: np.ndarray) -> np.ndarray:
-    """Five quintic iterations by the singular values alone: U·p(p(…p(S/‖S‖)))·Vᵀ with p(s) = 3.4445 s − 4.7750 s³ + 2.0315 s⁵."""
+    """Five iterations by the singular values alone: U·p(p(…p(S/‖S‖)))·Vᵀ with p(s) = 3.4445 s − 4.7750 s³ + 2.0315 s⁵."""
     u, s, v = np.linalg.svd(g, full_matrices=False)
     s = s / np.sqrt((s**2).sum())
     for _ in range(5):
