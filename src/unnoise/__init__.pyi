@@ -47,6 +47,7 @@ from unnoise.network.parameterization import (
     LikelihoodParameterization as LikelihoodParameterization,
     MeanParameterization as MeanParameterization,
     Parameterization as Parameterization,
+    RatioParameterization as RatioParameterization,
     ScoreParameterization as ScoreParameterization,
 )
 from unnoise.network.transformer import Transformer as Transformer
@@ -64,6 +65,7 @@ from unnoise.objective import (
 from unnoise.prediction import (
     MeanPrediction as MeanPrediction,
     Prediction as Prediction,
+    RatioPrediction as RatioPrediction,
     ScorePrediction as ScorePrediction,
     TokenPrediction as TokenPrediction,
 )

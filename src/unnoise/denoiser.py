@@ -30,7 +30,9 @@ def predict(denoiser: Denoiser, process: Process, x_t: Tensor, t: Tensor, where:
     chosen = None if count == where.numel() else where
     prediction = denoiser(x_t, t.clamp_max(LATEST).to(torch.get_default_dtype()), chosen)
     if not isinstance(prediction, TokenPrediction):
-        raise ValueError(f"a denoiser must return a MeanPrediction or a ScorePrediction, found {type(prediction).__name__}")
+        raise ValueError(
+            f"a denoiser must return a MeanPrediction, ScorePrediction or RatioPrediction, found {type(prediction).__name__}"
+        )
     return prediction.selected(process, tuple(x_t.shape), chosen, count)
 
 
@@ -142,5 +144,5 @@ class SamplingDenoiser:
                 "use TweedieLeaping or EulerLeaping with a score"
             )
         if self.temperature != 1 or self.top_p != 1:
-            raise ValueError("temperature and top_p shape a mean; with a ScorePrediction leave both at 1")
+            raise ValueError(f"temperature and top_p shape a mean; with a {type(prediction).__name__} leave both at 1")
         return prediction

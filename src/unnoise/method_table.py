@@ -25,6 +25,7 @@ from unnoise.network.parameterization import (
     MeanParameterization,
     Parameterization,
     PlainScoreParameterization,
+    RatioParameterization,
     ScoreParameterization,
 )
 from unnoise.objective import ConcreteScore, CrossEntropy, Elbo, Hybrid, LeaveOneOut, Objective
@@ -256,15 +257,15 @@ def sedd_schedule(name: str, sigma_min: float, sigma_max: float) -> Schedule:
     return LogLinear(EPS) if name == "loglinear" else Geometric(sigma_min, sigma_max)
 
 
-def csm() -> Method:
-    """No options."""
+def csm(weighted: bool = True) -> Method:
+    """weighted: multiply the squared loss by (1 − α_t)²; without, as in the paper, small t outweigh all others."""
     return Method(
         "csm",
         "Concrete score matching: squared loss on the ratios under uniform noise",
         "Meng et al. 2022, arXiv:2211.00802",
-        lambda vocab: Uniform(vocab, LogLinear(1e-3)),
-        ScoreParameterization,
-        ConcreteScore,
+        lambda vocab: Uniform(vocab, LogLinear(EPS)),
+        RatioParameterization,
+        lambda process: ConcreteScore(process, weighted=weighted),
         Elbo,
         TweedieLeaping(),
     )

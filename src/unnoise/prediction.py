@@ -8,7 +8,7 @@ the leading shape P: [B, L], or [n] where only n positions were predicted.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -40,6 +40,10 @@ class TokenPrediction(Prediction, ABC):
     @abstractmethod
     def ratios(self, process: "Process", x_t: Tensor, t: Tensor) -> Tensor:
         """log s_y ≈ log p_t(y)/p_t(x_t) for every state y: [*P, S]; the entry at x_t means nothing."""
+
+    def plain_ratios(self, process: "Process", x_t: Tensor, t: Tensor) -> Tensor:
+        """Return s_y itself instead of its logarithm, as a squared loss needs it, 1 at x_t: [*P, S]."""
+        return self.ratios(process, x_t, t).scatter(-1, x_t[..., None], 0.0).exp()
 
     @abstractmethod
     def reverse(self, process: "Process", x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
@@ -145,3 +149,39 @@ class ScorePrediction(TokenPrediction):
 
     def clean(self, process: "Process", x_t: Tensor, t: Tensor) -> Tensor:
         return process.score_clean(self.log_ratios, x_t, t)
+
+
+@dataclass(frozen=True)
+class RatioPrediction(TokenPrediction):
+    """Ratios s_y ≈ p_t(y)/p_t(x_t) that do not pass through a logarithm, as in concrete score matching (arXiv:2211.00802).
+
+    ratio: [B, L, S], or [n, S]: s_y = 1 + c_y for the concrete score c_y = p_t(y)/p_t(x_t) − 1. Any real number is allowed. The
+    entry at x_t is ignored. No jump rate can be negative, so bounds and samplers use max(s_y, FLOOR): both describe the model
+    with these clipped ratios. A clipped ratio costs about −log FLOOR nats where the true path jumps to y, and adds at most a
+    rate of FLOOR·β(t) of wrong jumps.
+    """
+
+    FLOOR: ClassVar[float] = 1e-3
+    ratio: Tensor
+
+    @property
+    def values(self) -> Tensor:
+        return self.ratio
+
+    def width(self, process: "Process") -> int:
+        return process.states
+
+    def replace(self, values: Tensor) -> Self:
+        return type(self)(values)
+
+    def ratios(self, process: "Process", x_t: Tensor, t: Tensor) -> Tensor:
+        return self.ratio.clamp_min(self.FLOOR).log()
+
+    def plain_ratios(self, process: "Process", x_t: Tensor, t: Tensor) -> Tensor:
+        return self.ratio.scatter(-1, x_t[..., None], 1.0)
+
+    def reverse(self, process: "Process", x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
+        return process.score_reverse(self.ratios(process, x_t, t), x_t, s, t)
+
+    def clean(self, process: "Process", x_t: Tensor, t: Tensor) -> Tensor:
+        return process.score_clean(self.ratios(process, x_t, t), x_t, t)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from unnoise.network.base import Cache, keywords
 from unnoise.network.dropout import Dropout
-from unnoise.prediction import MeanPrediction, Prediction, ScorePrediction
+from unnoise.prediction import MeanPrediction, Prediction, RatioPrediction, ScorePrediction, TokenPrediction
 from unnoise.process.base import Process
 from unnoise.process.state import StateSpace, position_times
 from unnoise.rng import RowGenerator
@@ -160,21 +160,30 @@ class ScoreParameterization(Parameterization):
             raise ValueError(f"a score needs a process over tokens, found {type(process).__name__}")
         super().__init__(network, process, length, labels)
 
-    def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> ScorePrediction:
+    def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> TokenPrediction:
         raw = self.run(x_t, t, where)
         at = position_times(t, x_t).double()
         if where is not None:
             x_t, at = x_t[where], at[where]
-        return ScorePrediction(self.log_ratios(raw, x_t, at))
+        return self.predicted(raw, x_t, at)
 
-    def log_ratios(self, raw: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        """log s from the network's output: [*P, K] → [*P, S]."""
-        return self.process.scaled_score(raw, x_t, t)
+    def predicted(self, raw: Tensor, x_t: Tensor, t: Tensor) -> TokenPrediction:
+        """Return the prediction that the network's output means: [*P, K] → [*P, S]."""
+        return ScorePrediction(self.process.scaled_score(raw, x_t, t))
 
 
 class PlainScoreParameterization(ScoreParameterization):
     """log s = the K outputs themselves (SEDD without scale_by_sigma); the ratio of the mask, which no bound and no sampler
     needs, is 1."""
 
-    def log_ratios(self, raw: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        return torch.nn.functional.pad(raw, (0, self.process.states - self.process.vocab))
+    def predicted(self, raw: Tensor, x_t: Tensor, t: Tensor) -> ScorePrediction:
+        return ScorePrediction(torch.nn.functional.pad(raw, (0, self.process.states - self.process.vocab)))
+
+
+class RatioParameterization(ScoreParameterization):
+    """s = 1 + c with a concrete score c linear in the K outputs (`Process.linear_ratios`): s may be zero or negative."""
+
+    prediction: ClassVar[type[Prediction]] = RatioPrediction
+
+    def predicted(self, raw: Tensor, x_t: Tensor, t: Tensor) -> RatioPrediction:
+        return RatioPrediction(self.process.linear_ratios(raw, x_t, t))

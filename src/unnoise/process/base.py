@@ -223,6 +223,17 @@ class Process(StateSpace, ABC):
         """
         return self.mean_ratios(torch.log_softmax(raw, -1), x_t, t)
 
+    def linear_ratios(self, weights: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """s_y = 1 + Σ_{x_0} w(x_0)·[q(y|x_0)/q(x_t|x_0) − 1], linear in any real weights w: [*P, K] → [*P, S].
+
+        The ratios are exact when w = p(x_0 | x_t), and of the right size at every t when w is of order one.
+        """
+        likelihood = self.column(x_t, None, t)[..., : self.vocab].to(weights.dtype)
+        possible = likelihood > 0
+        weights = torch.where(possible, weights, torch.zeros_like(weights))
+        pushed = self.push(weights / torch.where(possible, likelihood, torch.ones_like(likelihood)), t)
+        return 1 + pushed - weights.sum(-1, keepdim=True)
+
     # ---- the bound --------------------------------------------------------------------------------------------------
 
     def integrand(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:

@@ -172,6 +172,12 @@ class Uniform(Process):
         mixed: Tensor = _Mix.apply(log_probs, _column(signal.log(), log_probs), _column(noise.log(), log_probs))
         return mixed - gather(mixed, x_t)[..., None]
 
+    def linear_ratios(self, weights: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """s_y = 1 + Kα/(1−α)·w_y − Kα/(1−α+Kα)·w_{x_t}: [*P, K] → [*P, K]."""
+        signal, noise = self.vocab * self.schedule.alpha(t), self.schedule.noise(t)
+        own = _column(signal / (noise + signal), weights) * gather(weights, x_t)[..., None]
+        return 1 + _column(signal / noise, weights) * weights - own
+
     # ---- bound ------------------------------------------------------------------------------------------------------
 
     def integrand(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from unnoise.method_table import Method
 from unnoise.model.model import Model
 from unnoise.network.transformer import Block, Convolution, Transformer
 from unnoise.objective.base import Objective
-from unnoise.prediction import ScorePrediction
+from unnoise.prediction import RatioPrediction, ScorePrediction
 from unnoise.process import Masked
 from unnoise.rng import RowGenerator
 from unnoise.training.optimizer import split
@@ -112,7 +112,7 @@ def _block_bytes(block: Block, column: int, dropout: bool) -> int:
 
 def head_bytes(method: Method, vocab: int) -> float:
     """Peak bytes of the head's output and of the loss, for each position that is asked."""
-    kind = "score" if issubclass(method.parameterization.prediction, ScorePrediction) else "mean"
+    kind = "score" if issubclass(method.parameterization.prediction, (ScorePrediction, RatioPrediction)) else "mean"
     return 4 * HEAD[f"masked {kind}" if isinstance(method.process(1), Masked) else kind] * vocab
 
 
