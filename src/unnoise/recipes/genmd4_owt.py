@@ -9,5 +9,5 @@ recipe = replace(
     title="GenMD4 on OpenWebText, small: 12 layers of 768",
     published="perplexity ≤ 21.8 (validation)",
     differs=genmd4_text8.recipe.differs,
-    options=replace(md4_owt.recipe.options, method="genmd4"),
+    options=replace(md4_owt.recipe.options, method="genmd4", process_lr=3e-4),
 )

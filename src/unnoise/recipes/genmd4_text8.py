@@ -9,5 +9,5 @@ recipe = replace(
     title="GenMD4 on text8, 12 layers of 768",
     published="≤ 1.34 bits per character (test; not confirmed)",
     differs=f"{md4_text8.recipe.differs}; the learned exponents do not decay",
-    options=replace(md4_text8.recipe.options, method="genmd4", lr=3e-4),
+    options=replace(md4_text8.recipe.options, method="genmd4", lr=3e-4, process_lr=3e-4),
 )

@@ -11,7 +11,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,8 @@ class TrainingRun:
                 raise ValueError(f"{what}, each of which torch would compile: train without compile")
             model.network.compile()
         self.batch_loss = over_processes(loss, options.shard, dtype)
-        self.optimizers = optimizers(self.learned, options)
+        process_lr = options.process_lr or model.method.process_lr
+        self.optimizers = optimizers(self.learned, replace(options, process_lr=process_lr))
         self.average = WeightAverage(self.learned, options.ema) if options.ema else None
         first = self.train_texts.batch(torch.arange(8), 0).x
         self.data_digest = hashlib.sha1(first.numpy().tobytes()).hexdigest()  # tells data apart

@@ -18,6 +18,7 @@ from unnoise.training.parallel import local, shard_of
 COEFFICIENTS = 3.4445, -4.7750, 2.0315  # a, b, c
 DEFAULTS = TrainingOptions()
 BETA1 = 0.9  # of Adam and AdamW
+PROCESS = "objective."  # prefix of the parameters that a process learns, which an objective holds
 
 
 def orthogonal(matrix: Tensor, iterations: int = 5) -> Tensor:
@@ -159,8 +160,9 @@ def owners(costs: Sequence[float], processes: int) -> list[int]:
 
 
 def optimizers(module: nn.Module, options: TrainingOptions = DEFAULTS) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of the blocks and torch's Adam for the rest, each where there is something for it to do; or torch's
-    AdamW for everything."""
+    """Return Muon for the matrices of the blocks and torch's Adam for the rest, or torch's AdamW for everything.
+
+    In both, the parameters of the process have a learning rate of their own, `options.process_lr`."""
     fused = all(weight.device.type in ("cpu", "cuda") for weight in module.parameters())
     betas = BETA1, options.beta2
     if options.optimizer == "adamw":
@@ -172,9 +174,16 @@ def optimizers(module: nn.Module, options: TrainingOptions = DEFAULTS) -> list[t
     if matrices:
         made.append(Muon(matrices.values(), options.matrix_lr))
     for sharded in (True, False):  # Adam cannot mix them
-        rest = [weight for weight in others.values() if (shard_of(weight) is not None) is sharded]
-        if rest:
-            made.append(torch.optim.Adam(rest, options.other_lr, betas=betas, fused=fused))
+        network, process = [], []
+        for name, weight in others.items():
+            if (shard_of(weight) is not None) is sharded:
+                (process if name.startswith(PROCESS) else network).append(weight)
+        groups = [
+            {"params": network, "lr": options.other_lr},
+            {"params": process, "lr": options.process_lr or options.other_lr},
+        ]
+        if network or process:
+            made.append(torch.optim.Adam([group for group in groups if group["params"]], betas=betas, fused=fused))
     return made
 
 
@@ -202,7 +211,7 @@ def adamw_groups(module: nn.Module, options: TrainingOptions) -> list[list[dict[
     decayed, kept, learned_by_process = [], [], []
     for name, weight in module.named_parameters():
         matrix = weight.dim() >= 2 and id(weight) not in embeddings
-        if name.startswith("objective."):
+        if name.startswith(PROCESS):
             learned_by_process.append(weight)
         elif matrix or options.weight_decay_on == "all":
             decayed.append(weight)

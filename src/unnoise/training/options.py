@@ -120,7 +120,8 @@ class TrainingOptions:
     lr: float = 3e-4
     """Learning rate of AdamW."""
     process_lr: float | None = None
-    """Learning rate of AdamW for what a process learns (noise schedule, embeddings); default: lr."""
+    """Learning rate of the process's own parameters (a noise schedule, embeddings), with either optimizer; default: what the
+    method has (genmd4: 0.03), or that of the network."""
     beta2: float = 0.95
     """Memory of Adam and AdamW for squared gradients."""
     weight_decay: float = 0.0
