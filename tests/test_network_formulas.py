@@ -112,7 +112,7 @@ def plain_transformer(network: Transformer, x: Tensor, t: float | None = None, l
 SHAPES = {
     "plain": {"length": 7, "taps": 5},
     "causal": {"length": 7, "taps": 5, "causal": True},
-    "time": {"length": 6, "time": True, "depth": 3, "attention_every": 2},
+    "time": {"length": 6, "time": True, "attention_every": 2},
     "labels": {"length": 6, "labels": 3, "depth": 1},
     "grey picture": {"length": 12, "grid": (3, 4)},
     "picture in colours": {"length": 18, "grid": (3, 6), "channels": 3, "labels": 2, "time": True, "depth": 1},

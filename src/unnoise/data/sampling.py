@@ -56,8 +56,9 @@ def sampled_texts(inputs: list[Input], shares: tuple[float, float], most: int = 
         for text in train_texts([inputs[number]], shares):
             if allowed <= 0:
                 break
-            yield text[:allowed]
-            allowed -= len(text)
-            left -= len(text)
+            part = text[:allowed]
+            yield part
+            allowed -= len(part)
+            left -= len(part)
         if left <= 0:
             return
