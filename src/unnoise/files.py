@@ -11,6 +11,7 @@ from pathlib import Path
 
 LARGEST_TEXT = 4 * 2**30  # bytes of a text file, unpacked
 LOCK = ".lock"
+BUNDLED = Path(__file__).parent / "models"  # folders of the models that come with the package, by their names
 
 
 def write_atomically(path: Path, content: bytes) -> None:

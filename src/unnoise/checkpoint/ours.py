@@ -13,10 +13,9 @@ from torch import Tensor
 
 from unnoise.checkpoint.precision import widened
 from unnoise.checkpoint.tensors import read_tensors
-from unnoise.files import read_bytes
+from unnoise.files import BUNDLED, read_bytes
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-BUNDLED = Path(__file__).parent.parent / "models"
 DIGEST = "digest"  # said in the file of the weights
 LARGEST_CONFIG = 64 * 2**20  # bytes
 FIELDS = {"method": str, "length": int, "labels": list, "codec": dict, "network": dict, "notes": dict}

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
+from unnoise.files import BUNDLED as BUNDLED_MODELS
+
 if TYPE_CHECKING:
     from unnoise.model.model import Model
 
-MODELS = Path(__file__).parent.parent / "models"
 BUNDLED = "stories"
 DEFAULT_MODEL = f"the newest in runs/, else the bundled {BUNDLED}"
 Json = Annotated[bool, arg(name="json", help="Print one JSON object.")]
@@ -31,14 +32,16 @@ Device = Annotated[str, arg(help="auto, cpu, cuda, …")]
 
 def model_folders() -> list[Path]:
     """Bundled models, then those in runs/, oldest first; the last is the default."""
-    bundled = sorted((path.parent for path in MODELS.glob("*/config.json")), key=lambda path: (path.name == BUNDLED, path.name))
+    bundled = sorted(
+        (path.parent for path in BUNDLED_MODELS.glob("*/config.json")), key=lambda path: (path.name == BUNDLED, path.name)
+    )
     runs = sorted(Path("runs").glob("*/config.json"), key=lambda path: path.stat().st_mtime)
     return [*bundled, *(path.parent for path in runs)]
 
 
 def bundled(folder: Path) -> bool:
     """Whether a model came with the package."""
-    return folder.parent == MODELS
+    return folder.parent == BUNDLED_MODELS
 
 
 def open_model(

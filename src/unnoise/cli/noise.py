@@ -36,7 +36,9 @@ class NoiseCommand:
     ] = None
     times: Annotated[tuple[float, ...], arg(help="Rising, from 0, the text, to 1, noise.")] = (0.0, 0.25, 0.5, 0.75, 1.0)
     steps: Annotated[int | None, arg(help="Network calls of the way back, at most; default: 128.")] = None
-    codec: Annotated[str | None, arg(help="How the text is read where there is no model; default: text8.")] = None
+    codec: Annotated[
+        str | None, arg(help="Tokens of the text where there is no model: as for train, or a bundled model's; default: text8.")
+    ] = None
     picture: Annotated[Path | None, arg(help="Draw the path as a grid, .png or .svg.")] = None
     dark: Dark = False
     seed: int = 0
@@ -77,7 +79,10 @@ class NoiseCommand:
             raise ValueError("--steps are those of a model's way back: give --model too")
         text, name = text_of(self.text), self.method or METHOD
         read = codec(self.codec or "text8", [text])
-        return name, NoisePath(noise_named(name, read), read, read.encode(text).tolist(), self.times, self.seed), "", []
+        if read.grid:
+            raise ValueError(f"{self.codec} has a codec of images, and noise is shown for texts")
+        tokens = read.encode(read.begun(text) if text else "").tolist()
+        return name, NoisePath(noise_named(name, read), read, tokens, self.times, self.seed), "", []
 
     def _with_model(self) -> "tuple[str, NoisePath, str, list[NoisedText]]":
         from unnoise.model.noise import comes_back, model_path, moments, way_back

@@ -1,4 +1,4 @@
-"""Codecs by name: text8, bytes, chars, bpe-4096, gpt2:FOLDER, auto, those that were registered, and those of folders."""
+"""Codecs by name: text8, bytes, chars, bpe-4096, gpt2:FOLDER, auto, those that were registered, and those of models."""
 
 import json
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from unnoise.data.numbers import Numbers
 from unnoise.data.pixels import Pixels
 from unnoise.data.text8_specials import Text8Specials
 from unnoise.data.tokenizer import PretrainedTokenizer
-from unnoise.files import read_bytes
+from unnoise.files import BUNDLED, read_bytes
 from unnoise.registry import find, register_builtin, registered
 
 register_builtin("codec", {"text8": Text8, "bytes": Bytes, "chars": Characters, "bpe": Bpe, "gpt2": Gpt2})
@@ -35,6 +35,7 @@ def codec_names() -> list[str]:
     return [shown for name in registered("codec") for shown in words.get(name, [name])] + [
         AUTO,
         "FOLDER (of a model or shards)",
+        "a bundled model",
     ]
 
 
@@ -42,7 +43,7 @@ def codec(name: str = "text8", texts: Iterable[str] | None = None, end: bool = F
     """A codec by name; some, such as `chars`, `bpe` and `auto`, look at `texts`. end: add a token that ends documents.
 
     auto: text8 if the texts need no more, else the texts' characters if these are at most 256, else bytes; bytes, too, for
-    what is not UTF-8. A folder with a saved model or with token shards stands for their codec.
+    what is not UTF-8. A folder with a saved model or with token shards, or the name of a bundled model, stands for their codec.
     """
     if name == AUTO:
         return _auto(check_texts(AUTO, texts), end)
@@ -50,8 +51,10 @@ def codec(name: str = "text8", texts: Iterable[str] | None = None, end: bool = F
     kind, detail = name, ""
     if name not in known:
         kind, _, detail = name.partition(":" if ":" in name else "-")
-    if kind not in known and any((Path(name) / file).is_file() for file in DESCRIBED_IN):
-        return _codec_of_folder(Path(name))
+    if kind not in known:
+        for folder in (Path(name), BUNDLED / name):
+            if any((folder / file).is_file() for file in DESCRIBED_IN):
+                return _codec_of_folder(folder)
     if kind not in known or known[kind] is Pixels:
         raise ValueError(f"unknown codec {name!r}: use one of {', '.join(codec_names())}")
     return known[kind].build(texts, end=end, detail=detail)
