@@ -59,6 +59,7 @@ class PlotCommand:
     def run(self) -> int:
         """Draw, and say where."""
         from unnoise.display import plot, style
+        from unnoise.display.chain import plot_chain
 
         out = self.out or Path(f"{self.kind}.png")
         more: dict[str, Any] = {}
@@ -80,7 +81,7 @@ class PlotCommand:
                 case "loss":
                     plot.plot_loss(model, out, self.data or "sotu", dark=self.dark)
                 case "chain":
-                    plot.plot_chain(model, out, self.steps, self.seed, dark=self.dark)
+                    plot_chain(model, out, self.steps, self.seed, dark=self.dark)
                 case "frontier":
                     more["frontier"] = self._frontier(model, out)
                 case _:

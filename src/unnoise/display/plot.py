@@ -1,21 +1,16 @@
-"""Pictures of a run or a model: training curves, a schedule, the loss by noise level, a chain, quality of samples."""
+"""Pictures of a run or a model: training curves, a schedule, the loss by noise level, quality of samples."""
 
 import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from unnoise.data import Pixels
-from unnoise.data.codec import BLANK
 from unnoise.data.corpus import corpus
-from unnoise.data.images import coloured
 from unnoise.denoiser import predict_clean
 from unnoise.display.style import LINES, legend, look, picture, pictures, series
 from unnoise.evaluation.generative import Quality
-from unnoise.model.generate import Step
 from unnoise.model.model import Model
 from unnoise.process.base import Process, gather
 from unnoise.schedule import PerToken
@@ -128,41 +123,6 @@ def plot_loss(model: Model, path: Path, data: str, *, dark: bool = False) -> Non
         axes.errorbar(levels, means, yerr=errors, color="C0", marker="o", markersize=3, capsize=2)
         axes.set(xlabel="t (0 is text, 1 is noise)", ylabel="bits of a noised token", title=model.method.name)
         axes.set_ylim(bottom=0)
-
-
-def plot_chain(
-    model: Model, path: Path, steps: int, seed: int, moments: int = 6, columns: int = 64, *, dark: bool = False
-) -> None:
-    """A text as it emerges: some moments of one chain below each other, masks as pale dots; an image, side by side."""
-    frames = list(model.chain(steps=steps, seed=seed))
-    chosen = [frames[round(i * (len(frames) - 1) / (moments - 1))] for i in range(moments)]
-    if isinstance(model.codec, Pixels):
-        return _plot_images(model.codec, chosen, path, dark)
-    rows = max(-(-len(step.tokens) // columns) for step in chosen) + 1
-    with picture(path, width=8.0, height=0.17 * rows * moments + 0.3, dark=dark) as axes:
-        axes.axis("off")
-        axes.set(xlim=(-6, columns), ylim=(rows * moments, 0))
-        for i, step in enumerate(chosen):
-            axes.text(-6, i * rows, f"t = {step.t:.2f}", fontsize=7, va="top")
-            for place, token in enumerate(step.tokens):
-                shade = look(dark).dim if token == BLANK else look(dark).ink
-                at = (place % columns, i * rows + place // columns)
-                axes.text(
-                    *at, shown_token(token) if token != " " else " ", fontsize=7, family="monospace", color=shade, va="top"
-                )
-
-
-def _plot_images(codec: Pixels, steps: Sequence[Step], path: Path, dark: bool) -> None:
-    """Moments of an image side by side, pixels that are not there yet in grey."""
-    with picture(path, width=1.4 * len(steps), height=1.7, dark=dark) as axes:
-        axes.axis("off")
-        for i, step in enumerate(steps):
-            there = np.array([state < codec.vocab for state in step.ids]).reshape(codec.shape)
-            drawn = codec.decode_image([min(state, codec.vocab - 1) for state in step.ids])
-            shown = np.where(there, drawn, np.uint8(128))
-            axes.imshow(coloured(shown, 3), extent=(1.1 * i, 1.1 * i + 1, 0, codec.shape[0] / codec.shape[1]))
-            axes.text(1.1 * i + 0.5, codec.shape[0] / codec.shape[1] + 0.04, f"t = {step.t:.2f}", ha="center", fontsize=8)
-        axes.set(xlim=(0, 1.1 * len(steps)), ylim=(0, codec.shape[0] / codec.shape[1] + 0.2))
 
 
 def plot_quality(found: Sequence[Quality], path: Path, title: str, *, dark: bool = False) -> None:
