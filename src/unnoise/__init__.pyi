@@ -75,6 +75,7 @@ from unnoise.process import (
     Markov as Markov,
     Masked as Masked,
     MaskedMarkov as MaskedMarkov,
+    Neighbourhood as Neighbourhood,
     Process as Process,
     StateSpace as StateSpace,
     Uniform as Uniform,

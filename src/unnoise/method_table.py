@@ -30,9 +30,10 @@ from unnoise.network.parameterization import (
 )
 from unnoise.objective import ConcreteScore, CrossEntropy, Elbo, Hybrid, LeaveOneOut, Objective
 from unnoise.objective.times import LogUniformTimes, LossAwareTimes, PowerTimes, SineTimes
-from unnoise.process import HybridNoise, Masked, Process, StateSpace, Uniform
+from unnoise.process import HybridNoise, Markov, Masked, Neighbourhood, Process, StateSpace, Uniform
+from unnoise.process.neighbourhood import SHAPES
 from unnoise.registry import find, register_builtin, registered
-from unnoise.sampler import Ancestral, FirstHitting, Sampler, TweedieLeaping
+from unnoise.sampler import Ancestral, EulerLeaping, FirstHitting, Sampler, TweedieLeaping
 from unnoise.schedule import Cosine, CosineTable, Geometric, Linear, LogLinear, Offset, PerToken, Polynomial, Schedule
 
 STEPS = 1000  # T of the discrete-time papers
@@ -82,14 +83,22 @@ def _fast(process: Process) -> CrossEntropy:
 # ---- multinomial diffusion and D3PM: T steps -----------------------------------------------------------------------------
 
 
-def multinomial(steps: int = STEPS, importance: bool = False) -> Method:
-    """importance: draw t where the loss is large (arXiv:2102.05379, appendix)."""
-    times = LossAwareTimes if importance else PowerTimes
+def last_mean(last_step: str, steps: int) -> float:
+    """Return `Uniform.mean_until` for a last step p(x_0 | x_1): 1/T for the mean itself, 0 for the product q(x_1 | x_0)·μ."""
+    if last_step not in ("product", "mean"):
+        raise ValueError(f"last_step is product or mean, found {last_step!r}")
+    return 1 / steps if last_step == "mean" else 0.0
+
+
+def multinomial(steps: int = STEPS, importance: bool = False, last_step: str = "product") -> Method:
+    """importance: draw t where the loss is large (arXiv:2102.05379, appendix). last_step: p(x_0 | x_1) is the normalised
+    product q(x_1 | x_0)·μ, as in the authors' code, or mean, μ itself, as the paper defines it."""
+    times, until = LossAwareTimes if importance else PowerTimes, last_mean(last_step, steps)
     return Method(
         "multinomial",
         "Multinomial Diffusion: uniform noise in T steps, the mean plugged into the posterior",
         "Hoogeboom et al. 2021, arXiv:2102.05379",
-        lambda vocab: Uniform(vocab, CosineTable(steps), reverse="plug-in"),
+        lambda vocab: Uniform(vocab, CosineTable(steps), reverse="plug-in", mean_until=until),
         MeanParameterization,
         lambda process: Elbo(process, steps=steps, times=times()),
         lambda process: Elbo(process, steps=steps),
@@ -97,14 +106,16 @@ def multinomial(steps: int = STEPS, importance: bool = False) -> Method:
     )
 
 
-def d3pm_uniform(steps: int = STEPS, hybrid: float = 0.0) -> Method:
+def d3pm_uniform(steps: int = STEPS, hybrid: float = 0.0, last_step: str = "product") -> Method:
     """hybrid: weight λ of the auxiliary cross-entropy. The paper's runs on text have 0 for this noise: the bound of the
-    plugged-in mean has its minimum at p(x_0^i | x_t^{≠i}), the cross-entropy at p(x_0^i | x_t), so the two disagree."""
+    plugged-in mean has its minimum at p(x_0^i | x_t^{≠i}), the cross-entropy at p(x_0^i | x_t), so the two disagree. last_step:
+    p(x_0 | x_1) is the normalised product q(x_1 | x_0)·μ, or mean, μ itself."""
+    until = last_mean(last_step, steps)
     return Method(
         "d3pm-uniform",
         "D3PM with uniform noise: T steps, the mean plugged into the posterior",
         "Austin et al. 2021, arXiv:2107.03006",
-        lambda vocab: Uniform(vocab, CosineTable(steps), reverse="plug-in"),
+        lambda vocab: Uniform(vocab, CosineTable(steps), reverse="plug-in", mean_until=until),
         MeanParameterization,
         lambda process: Hybrid(process, steps=steps, weight=hybrid) if hybrid else Elbo(process, steps=steps),
         lambda process: Elbo(process, steps=steps),
@@ -262,17 +273,27 @@ def sedd_schedule(name: str, sigma_min: float, sigma_max: float) -> Schedule:
     return LogLinear(EPS) if name == "loglinear" else Geometric(sigma_min, sigma_max)
 
 
-def csm(weighted: bool = True) -> Method:
-    """weighted: multiply the squared loss by (1 − α_t)²; without, as in the paper, small t outweigh all others."""
+def csm(weighted: bool = True, neighbours: str = "complete") -> Method:
+    """weighted: multiply the squared loss by (1 − α_t)²; without, as in the paper, small t outweigh all others. neighbours: the
+    tokens y whose ratios are learned, and to which the noise jumps: complete (all tokens), line (y = x ± 1, for ordered values
+    such as pixel levels) or ring."""
+    if neighbours not in SHAPES:
+        raise ValueError(f"the neighbours of csm are {', '.join(SHAPES[:-1])} or {SHAPES[-1]}, found {neighbours!r}")
+
+    def process(vocab: int) -> Process:
+        if neighbours == "complete":
+            return Uniform(vocab, LogLinear(EPS))
+        return Markov.graph(Neighbourhood.named(neighbours, vocab), LogLinear(EPS))
+
     return Method(
         "csm",
-        "Concrete score matching: squared loss on the ratios under uniform noise",
+        "Concrete score matching: squared loss on the ratios, under uniform noise or noise between neighbours",
         "Meng et al. 2022, arXiv:2211.00802",
-        lambda vocab: Uniform(vocab, LogLinear(EPS)),
+        process,
         RatioParameterization,
         lambda process: ConcreteScore(process, weighted=weighted),
         Elbo,
-        TweedieLeaping(),
+        TweedieLeaping() if neighbours == "complete" else EulerLeaping(),
     )
 
 

@@ -8,11 +8,16 @@ from torch import Tensor
 from unnoise.objective.base import Denoising
 from unnoise.prediction import TokenPrediction
 from unnoise.process.base import Process, bregman, without_own
+from unnoise.process.neighbourhood import Neighbourhood
 from unnoise.schedule import PerToken
 
 
 class RatioMatching(Denoising):
     """Σ over the jumps y → x_t that the process can make of a distance between s_y and r_y."""
+
+    def matched(self, x_t: Tensor, t: Tensor) -> Tensor:
+        """Return which ratios are matched, by default those of jumps that the process can make: [*P] → [*P, S] bool."""
+        return self.process.rates_into(x_t, t) > 0
 
     @abstractmethod
     def distance(self, prediction: TokenPrediction, r: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
@@ -21,8 +26,7 @@ class RatioMatching(Denoising):
     def term(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         r = self.process.true_ratios(x, x_t, t).to(prediction.values.dtype)
         distance = self.distance(prediction, r, x_t, t)
-        possible = self.process.rates_into(x_t, t) > 0
-        return torch.where(possible, distance, torch.zeros_like(distance)).sum(-1)
+        return torch.where(self.matched(x_t, t), distance, torch.zeros_like(distance)).sum(-1)
 
 
 class ScoreEntropy(RatioMatching):
@@ -35,18 +39,33 @@ class ScoreEntropy(RatioMatching):
 class ConcreteScore(RatioMatching):
     """Denoising concrete score matching, ½ E Σ_{y≠x_t} (s_y − r_y)² (arXiv:2211.00802).
 
-    The ratios of a `RatioPrediction` may be zero or negative: nothing here keeps them positive.
+    The ratios of a `RatioPrediction` may be zero or negative: nothing here keeps them positive. Least at s_y = p_t(y)/p_t(x_t),
+    so that s − 1 is the concrete score of p_t.
 
     start: r_y grows as 1/t, so the squared loss has no finite mean unless t starts at `start` > 0.
     weighted: multiply by (1 − α_t)², which makes the loss of one size at every t and its mean finite without `start`. A weight
         that depends on t alone does not move the minimum.
+    neighbours: the neighbourhood N over which y is summed, Σ_{y ∈ N(x_t)}; None is every jump that the process can make. All
+        other ratios are not trained, so use a sampler that needs none of them: `Metropolis` with these neighbours.
     """
 
-    def __init__(self, process: Process, start: float = 0.01, power: float = 1.0, weighted: bool = False):
+    def __init__(
+        self,
+        process: Process,
+        start: float = 0.01,
+        power: float = 1.0,
+        weighted: bool = False,
+        neighbours: Neighbourhood | None = None,
+    ):
         if weighted and isinstance(process.schedule, PerToken):
             raise ValueError("the weight (1 − α)² needs one schedule for all tokens, found PerToken")
         super().__init__(process, start, power)
-        self.weighted = weighted
+        if neighbours is not None and len(neighbours) != process.states:
+            raise ValueError(f"a neighbourhood must have the process's {process.states} states, found {len(neighbours)}")
+        self.weighted, self.neighbours = weighted, neighbours
+
+    def matched(self, x_t: Tensor, t: Tensor) -> Tensor:
+        return super().matched(x_t, t) if self.neighbours is None else self.neighbours.of(x_t)
 
     def distance(self, prediction: TokenPrediction, r: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         difference = prediction.plain_ratios(self.process, x_t, t) - r

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from unnoise.process.base import FORGOTTEN, Process, Reverse
+from unnoise.process.neighbourhood import Neighbourhood
 from unnoise.schedule import PerToken, Schedule, Table
 
 FLOOR = 1e-14  # a transition probability below this is rounding error of the decomposition
@@ -83,6 +84,14 @@ class Markov(Process):
         near = torch.zeros(vocab, vocab, dtype=torch.float64)
         near.scatter_(1, distance.topk(neighbours, largest=False).indices, 1.0)
         return Markov(_generator(near + near.T), schedule, reverse)
+
+    @staticmethod
+    def graph(neighbours: Neighbourhood, schedule: Schedule, reverse: Reverse = "marginal") -> "Markov":
+        """Return noise that jumps between neighbours at equal rates, with gap 1; the neighbourhood must be symmetric."""
+        near = neighbours.neighbours.cpu()
+        if not torch.equal(near, near.T):
+            raise ValueError("noise on a neighbourhood needs a symmetric one: y is a neighbour of x where x is one of y")
+        return Markov(_generator(near.double()), schedule, reverse)
 
     def mutual_information(self, unigram: Tensor, sigma: Tensor) -> Tensor:
         """I(x_0; x_t) in nats where σ̄(t) = sigma and x_0 ~ unigram: [K], [n] → [n]."""

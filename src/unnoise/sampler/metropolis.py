@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from unnoise.denoiser import SamplingDenoiser
 from unnoise.prediction import MeanPrediction, Prediction, TokenPrediction
 from unnoise.process.base import Process, gather
 from unnoise.process.masked import Masked
+from unnoise.process.neighbourhood import SHAPES, Neighbourhood
 from unnoise.process.state import StateSpace
 from unnoise.rng import Generator, integers, uniform
 from unnoise.sampler.base import Frame, Sampler, SteppedSampler
@@ -19,19 +20,23 @@ from unnoise.sampler.tau_leaping import TweedieLeaping
 
 @dataclass(frozen=True)
 class Metropolis(SteppedSampler):
-    """Propose a uniformly chosen free position i and token y, accept with probability min(1, p_t(x with y at i)/p_t(x)).
+    """Propose x′, x with a token y at a uniformly chosen free position i; accept it with probability
+    min(1, p_t(x′) q(x|x′) / (p_t(x) q(x′|x))) (concrete score matching, arXiv:2211.00802).
 
-    The proposal is symmetric, so p_t is left as it is (concrete score matching, arXiv:2211.00802). A masked model has no ratio
+    This leaves p_t unchanged. By default y is uniform over all tokens, so q(x|x′) = q(x′|x). A masked model has no ratio
     between tokens: position i is masked and μ_y/μ_{x_i} taken, whose target is the model's own conditionals. Keeps the
     distribution of an exact model; one network call a step, and one to take away what noise there is at `level`.
 
     level: the small t at which the ratios are taken.
     before: the sampler whose result is corrected; without one the chain starts from noise, which needs many steps.
+    neighbours: the neighbourhood N that y is drawn from, uniformly over N(x_i): line, ring, complete or a Neighbourhood over
+        the K tokens. Then q(x|x′)/q(x′|x) = |N(x_i)|/|N(y)|, and 0 where x_i is no neighbour of y.
     """
 
     steps: int = 256
     level: float = 0.02
     before: Sampler | None = None
+    neighbours: Literal["line", "ring", "complete"] | Neighbourhood | None = None
     requires: ClassVar[str] = (
         "a process over tokens and, to correct a masked model's text, the sampler that writes it as `before`"
     )
@@ -40,6 +45,8 @@ class Metropolis(SteppedSampler):
         super().__post_init__()
         if not 0 < self.level < 1:
             raise ValueError(f"level must lie between 0 and 1, found {self.level}")
+        if isinstance(self.neighbours, str) and self.neighbours not in SHAPES:
+            raise ValueError(f"neighbours must be one of {', '.join(SHAPES)}, found {self.neighbours!r}")
 
     @property
     def keeps_distribution(self) -> bool:
@@ -80,13 +87,28 @@ class Metropolis(SteppedSampler):
         vocab = denoiser.process.vocab
         chance = uniform(x.shape, x.device, generator).masked_fill(~free, -1.0)
         where = free & torch.zeros_like(free).scatter(1, chance.argmax(1, keepdim=True), True)
-        y = integers(vocab, x.shape, x.device, generator)[where]
+        near = self.neighbourhood(vocab)
+        if near is None:
+            y = integers(vocab, x.shape, x.device, generator)[where]
+        else:
+            y = near.propose(x[where], uniform(x.shape, x.device, generator, where))
         hidden = isinstance(denoiser.process, Masked)
         context = x.masked_fill(where, vocab) if hidden else x
         log_ratio = self.log_ratio(denoiser.process, denoiser.predict(context, t, where), x[where], y, t[where.any(1)])
+        if near is not None:
+            log_ratio = log_ratio + near.log_proposal_ratio(x[where], y)
         denoiser.forget()  # that was about a proposal, not about what stands there
         accept = uniform(x.shape, x.device, generator, where).log() < log_ratio
         return x.masked_scatter(where, torch.where(accept, y, x[where]))
+
+    def neighbourhood(self, vocab: int) -> Neighbourhood | None:
+        """Return the neighbourhood over K tokens that proposals are drawn from, None for all tokens alike."""
+        near = self.neighbours
+        if isinstance(near, str):
+            return Neighbourhood.named(near, vocab)
+        if near is not None and len(near) != vocab:
+            raise ValueError(f"proposals need a neighbourhood over the {vocab} tokens, found one over {len(near)}")
+        return near
 
     @staticmethod
     def log_ratio(process: Process, prediction: TokenPrediction, token: Tensor, y: Tensor, t: Tensor) -> Tensor:
