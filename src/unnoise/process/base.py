@@ -60,6 +60,8 @@ class Process(StateSpace, ABC):
     """
 
     schedule: Schedule
+    mean_until: float = 0.0
+    """Up to this time a plug-in mean is p(x_0 | x_t) itself, and a step from such a time to clean data draws from it."""
 
     def __init__(self, vocab: int, states: int, schedule: Schedule, reverse: Reverse = "marginal"):
         super().__init__(vocab, states)
@@ -168,6 +170,10 @@ class Process(StateSpace, ABC):
             return mean
         return mean / torch.where(possible, likelihood, torch.ones_like(likelihood))
 
+    def _is_mean(self, t: Tensor) -> Tensor:
+        """Return where t ≤ `mean_until`, up to rounding: [*P] bool."""
+        return t <= self.mean_until * (1 + 1e-9)
+
     def mean_ratios(self, log_probs: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         """log s_y from a mean: [*P, K] → [*P, S].
 
@@ -180,13 +186,15 @@ class Process(StateSpace, ABC):
         """log p(x_s | x_t) from a mean: [*P, K] → [*P, S]."""
         pushed = self.push(self._mean_weights(log_probs, x_t, t), s)
         joint = self.column(x_t, s, t).to(pushed.dtype) * pushed
-        return safe_log(joint) - joint.sum(-1, keepdim=True).log()
+        log_p = safe_log(joint) - joint.sum(-1, keepdim=True).log()
+        return torch.where(((s == 0) & self._is_mean(t))[..., None], log_probs, log_p) if self.mean_until else log_p
 
     def mean_clean(self, log_probs: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         """log p(x_0 | x_t) from a mean: [*P, K] → [*P, K]; for plug-in ∝ q(x_t | x_0)·μ(x_0)."""
         likelihood = self.column(x_t, None, t)[..., : self.vocab].to(log_probs.dtype)
         if self.reverse == "plug-in":
-            return torch.log_softmax(log_probs + likelihood.log(), -1)
+            product = torch.log_softmax(log_probs + likelihood.log(), -1)
+            return torch.where(self._is_mean(t)[..., None], log_probs, product) if self.mean_until else product
         return torch.log_softmax(log_probs.masked_fill(likelihood <= 0, -torch.inf), -1)
 
     def _tweedie(self, log_ratios: Tensor, x_t: Tensor, s: Tensor | None, t: Tensor) -> Tensor:

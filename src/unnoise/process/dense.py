@@ -11,6 +11,7 @@ class Dense(Process):
     def __init__(self, process: Process):
         super().__init__(process.vocab, process.states, process.schedule, process.reverse)
         self.process = process
+        self.mean_until = process.mean_until
 
     def transition(self, s: Tensor | None, t: Tensor) -> Tensor:
         return self.process.transition(s, t)

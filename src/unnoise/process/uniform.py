@@ -60,16 +60,22 @@ class _Mix(torch.autograd.Function):
 class Uniform(Process):
     """Uniform noise over K tokens; `reverse` says how a mean is read (see Process).
 
+    mean_until: for plug-in, the times t ≤ mean_until at which a mean is p(x_0 | x_t) itself. Multinomial Diffusion defines
+        p(x_0 | x_1) = μ(x_1, 1), so 1/T; the authors' code normalises q(x_1 | x_0)·μ there too, which is the default, 0.
+
     In continuous time the bound of a marginal mean is infinite unless μ puts everything on an intact token as t → 0, which
     no network does by itself: train that reading with steps (D3PM), or use plug-in (UDLM).
     """
 
-    def __init__(self, vocab: int, schedule: Schedule, reverse: Reverse = "marginal"):
+    def __init__(self, vocab: int, schedule: Schedule, reverse: Reverse = "marginal", mean_until: float = 0.0):
         if isinstance(schedule, PerToken):
             raise ValueError("Uniform needs one schedule for all tokens; PerToken is for Masked")
         if any(weight.requires_grad for weight in schedule.parameters()):
             raise ValueError("Uniform needs a fixed schedule: its closed forms do not differentiate the schedule")
         super().__init__(vocab, vocab, schedule, reverse)
+        if not 0 <= mean_until <= 1 or (mean_until and reverse == "marginal"):
+            raise ValueError(f"mean_until is for plug-in and must lie in [0, 1], found {mean_until} with {reverse}")
+        self.mean_until = mean_until
 
     def _kept_and_lost(self, s: Tensor | None, t: Tensor) -> tuple[Tensor, Tensor]:
         """α_{t|s} and 1 − α_{t|s}: [*P]."""
@@ -159,7 +165,8 @@ class Uniform(Process):
         alpha, noise = self.schedule.alpha(s), self.schedule.noise(s)
         spread = total + _column((noise / self.vocab).log(), log_w)
         pushed = torch.logaddexp(log_w + _column(alpha.log(), log_w), spread)
-        return torch.log_softmax(pushed + self.column(x_t, s, t).log().to(pushed.dtype), -1)
+        log_p = torch.log_softmax(pushed + self.column(x_t, s, t).log().to(pushed.dtype), -1)
+        return torch.where(((s == 0) & self._is_mean(t))[..., None], log_probs, log_p) if self.mean_until else log_p
 
     def scaled_score(self, raw: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         """log s_y = log (α e^{raw_y} + 1 − α) − log (α e^{raw_{x_t}} + 1 − α): any positive score, not normalised: [*P, K].
@@ -229,7 +236,10 @@ class Uniform(Process):
         # where q_y is 0 (s = 0) the logarithm of 0 is left out
         log_b_own, log_b_other = (torch.where(b > 0, b, 1.0).log() for b in (b_own, spread))
         nats = q_own * (log_b_own - log_c_own) + q_x * (b_x.log() - log_c_x) + (z_p / z_q).log()
-        return (nats + q_other * (count * log_b_other - others.double())).to(log_mu.dtype)
+        nats = nats + q_other * (count * log_b_other - others.double())
+        if self.mean_until:
+            nats = torch.where((s == 0) & self._is_mean(t), -gather(log_mu, x).double(), nats)
+        return nats.to(log_mu.dtype)
 
 
 def _column(values: Tensor, like: Tensor) -> Tensor:
