@@ -27,6 +27,10 @@ class Metropolis(SteppedSampler):
     between tokens: position i is masked and μ_y/μ_{x_i} taken, whose target is the model's own conditionals. Keeps the
     distribution of an exact model; one network call a step, and one to take away what noise there is at `level`.
 
+    A text reaches only texts to which single changes lead through texts of positive probability. With p(x) = 0 unless
+    x_3 = x_1 + x_2 every single change is impossible, and a masked model's text stays as it is. Noise at `level` connects all
+    texts of the other processes, over bridges as rare as that noise.
+
     level: the small t at which the ratios are taken.
     before: the sampler whose result is corrected; without one the chain starts from noise, which needs many steps.
     neighbours: the neighbourhood N that y is drawn from, uniformly over N(x_i): line, ring, complete or a Neighbourhood over
@@ -54,7 +58,7 @@ class Metropolis(SteppedSampler):
 
     @property
     def distribution(self) -> str:
-        return "keeps the distribution of a model that is exact, as steps grow"
+        return "keeps the distribution of a model that is exact, as steps grow, where single changes connect all texts"
 
     def with_nfe(self, nfe: int) -> Self:
         """Half of the calls write, half correct; at least one each, and one for what is left of the noise."""
