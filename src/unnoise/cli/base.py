@@ -97,6 +97,12 @@ def printable(value: object) -> str:
     return "".join(c if c.isprintable() else "�" for c in str(value))
 
 
+def say_read(read: str | None) -> None:
+    """Print to stderr what a text became in the model's alphabet, if it is another text there (see `Codec.read_as`)."""
+    if read is not None:
+        print(f"read in the model's alphabet as {read[:200]!r}{'…' if len(read) > 200 else ''}", file=sys.stderr)
+
+
 def percent(share: float, digits: int = 0) -> str:
     """A share in percent; one that would be shown as none is said to be less than the least that is shown."""
     least = 10.0**-digits

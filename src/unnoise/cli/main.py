@@ -20,6 +20,7 @@ from unnoise.cli.compare import CompareCommand
 from unnoise.cli.convert import ConvertCommand
 from unnoise.cli.correct import CorrectCommand
 from unnoise.cli.demo import DemoCommand
+from unnoise.cli.denoise import DenoiseCommand
 from unnoise.cli.export import ExportCommand
 from unnoise.cli.fill import FillCommand
 from unnoise.cli.harness import HarnessCommand
@@ -44,6 +45,7 @@ COMMANDS: dict[str, type[Any]] = {
     "complete": CompleteCommand,
     "inpaint": InpaintCommand,
     "correct": CorrectCommand,
+    "denoise": DenoiseCommand,
     "score": ScoreCommand,
     "eval": EvalCommand,
     "harness": HarnessCommand,

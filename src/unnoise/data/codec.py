@@ -105,9 +105,17 @@ class Codec(ABC):
         """How many of `unit`, which bits are counted per, a text has."""
         return len(text)
 
+    def read_as(self, text: str) -> str | None:
+        """Return the text that the tokens stand for, or None where that is the text itself.
+
+        A codec changes what its alphabet lacks. Whatever a model does then concerns the changed text.
+        """
+        read = self.decode(self.encode(text))
+        return None if read == text else read
+
     def gives_back(self, text: str) -> bool:
         """Whether encoding and decoding changes nothing in this text; where it does, bits are about the text as it is read."""
-        return self.decode(self.encode(text)) == text
+        return self.read_as(text) is None
 
     def identity(self) -> str:
         """What tells this codec from every other: two with the same identity read every text alike."""

@@ -11,7 +11,8 @@ from torch import Tensor
 from unnoise.checkpoint.published.hub import Upload
 from unnoise.data import Codec, Pixels
 from unnoise.data.texts import Texts
-from unnoise.model import generate, io, likelihood, push
+from unnoise.model import denoise, generate, io, likelihood, push
+from unnoise.model.denoise import Denoised
 from unnoise.model.fill import Candidate, Filling
 from unnoise.model.generate import OnStep, Step
 from unnoise.model.likelihood import Score
@@ -208,6 +209,37 @@ class Model(ModelParts):
         if self.speller is None or self.speller.words is not self.words:
             self.speller = Speller(self, self.words)
         return self.speller.correct(text, strength, keep)
+
+    def denoise(
+        self,
+        text: str,
+        at: float = denoise.LEVEL,
+        n: int = 0,
+        steps: int | None = None,
+        seed: int = 0,
+        label: int | str | None = None,
+        guidance: float = 1.0,
+        on_progress: denoise.OnProgress | None = None,
+    ) -> list[Denoised]:
+        """Take the text as x_t, noised up to t = `at`, and return x_0: the most probable token at each position, or n samples.
+
+        With n = 0 the result is one text, each token the mode of p(x_0^i | x_t). Samples come from p(x_0 | x_t) by the method's
+        own sampler, from t to 0. Masked noise changes no token into another, so for a masked model `at` is the share of tokens
+        that random errors have replaced, and samples come from Gibbs sampling (see `unnoise.sampler.random_errors`).
+
+        steps: steps of the sampler (128), or sweeps of Gibbs sampling (4). on_progress: called with the share that is done.
+        """
+        return denoise.denoise(
+            self,
+            text,
+            at,
+            n=n,
+            steps=steps,
+            seed=seed,
+            label=label,
+            guidance=guidance,
+            on_progress=on_progress,
+        )
 
     def score(
         self,
