@@ -1,12 +1,14 @@
 """A tiny decoder with random weights, written in each format that is read, and its forward pass in plain words."""
 
 import json
+import shutil
 import struct
 from pathlib import Path
 
 import numpy as np
 import torch
 from safetensors.torch import save_file
+from tokenizers import pre_tokenizers
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -206,3 +208,18 @@ def write_md4(folder: Path, **changes: object) -> None:
     described |= {"noise_schedule": "poly3", "outside_embed": False, "mlp_type": "glu", "cond_type": "adaln_zero"}
     described |= {"time_features": "t", "task_type": "text", "classes": -1, "dataset": "text8"}
     (folder / "config.json").write_text(json.dumps(described | changes))
+
+
+GPT2 = Path(__file__).parent / "fixtures" / "parity" / "gpt2"
+
+
+def write_gpt2(folder: Path, **changes: object) -> None:
+    """Write the GPT-2 of the fixtures, with a tokenizer in GPT-2's two files: the 256 bytes, then the end token."""
+    folder.mkdir(exist_ok=True)
+    shutil.copyfile(GPT2 / "model.safetensors", folder / "model.safetensors")
+    described = json.loads((GPT2 / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(described | changes))
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {symbol: number for number, symbol in enumerate([*alphabet, "<|endoftext|>"])}
+    (folder / "vocab.json").write_text(json.dumps(vocab))
+    (folder / "merges.txt").write_text("#version: 0.2\n")

@@ -27,7 +27,19 @@ from torch.utils._pytree import tree_flatten
 
 import unnoise
 from ddit_checkpoints import KINDS, built, hydra, lightning
-from decoders import DREAM, MASK, TEXTS, VOCAB, biased, random_weights, write_huggingface, write_llada, write_llama2c, write_md4
+from decoders import (
+    DREAM,
+    MASK,
+    TEXTS,
+    VOCAB,
+    biased,
+    random_weights,
+    write_gpt2,
+    write_huggingface,
+    write_llada,
+    write_llama2c,
+    write_md4,
+)
 from json_tree import places_in
 from unnoise.checkpoint.export import CHECKPOINT, export
 from unnoise.checkpoint.published.folder import INDEX, WEIGHTS
@@ -50,7 +62,8 @@ VAST: list[dict[str, Any]] = [
     {"head_dim": 2**30, "rope_scaling": {"rope_type": "llama3", **SCALED}},
     {"cfg": True, "cfg_num_classes": 2**30},
     {"max_position_embeddings": 2**40, "model_length": 2**40, "max_sequence_length": 2**40, "max_seq_len": 2**40},
-    dict.fromkeys(("num_hidden_layers", "n_blocks", "n_layers"), 10**6),
+    dict.fromkeys(("num_hidden_layers", "n_blocks", "n_layers", "n_layer"), 10**6),
+    {"n_positions": 2**30, "n_inner": 2**30},
 ]
 
 
@@ -103,6 +116,11 @@ def make_checkpoints(home: Path) -> list[Path]:
     write_llada(home / "llada", weights)
     Bpe.of(TEXTS, 300).save(home / "llada")
     write_md4(home / "md4")
+    write_gpt2(home / "gpt2")
+    Bpe.gpt2(home / "gpt2").save(home / "gpt2")
+    write_gpt2(home / "gpt2 pickled")
+    torch.save(load_file(home / "gpt2 pickled" / WEIGHTS), home / "gpt2 pickled" / PICKLE)
+    (home / "gpt2 pickled" / WEIGHTS).unlink()
     (home / "llama2c").mkdir()
     write_llama2c(home / "llama2c" / LLAMA2C, random_weights(264), ["the", "cat", "sat", "on", "at"])
     return sorted(path for path in home.iterdir() if path.is_dir())

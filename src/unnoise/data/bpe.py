@@ -75,6 +75,8 @@ class Bpe(Codec):
         vocab, merges = folder / "vocab.json", folder / "merges.txt"
         if not (vocab.exists() and merges.exists()):
             raise ValueError(f"GPT-2's vocabulary needs vocab.json and merges.txt, or tokenizer.json, in {folder}")
+        for path in (vocab, merges):
+            read_bytes(path, LARGEST, "tokenizer")  # neither a pipe nor vast
         try:
             tokenizer = _byte_level(models.BPE.from_file(str(vocab), str(merges)))
         except Exception as error:  # the library raises bare exceptions

@@ -17,6 +17,7 @@ from unnoise.method_table import Method, method as method_named
 from unnoise.model.model import Model
 from unnoise.model.parts import needed_fields
 from unnoise.network.base import config_of_network
+from unnoise.network.gpt2 import Gpt2
 from unnoise.network.table import named_fields, network_name, rebuild_network
 from unnoise.network.transformer import Transformer, recentred
 
@@ -60,6 +61,8 @@ def started_from(
     with torch.no_grad():
         for name, weight in new.items():
             value = old.get(name)
+            if value is not None and isinstance(network, Gpt2) and name.endswith("positions.weight"):
+                value = value[: len(weight)]  # learned for a greater length
             if value is None or value.shape != weight.shape:
                 continue
             if isinstance(network, Transformer) and name.endswith(".conv.weight"):

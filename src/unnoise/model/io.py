@@ -87,8 +87,8 @@ def load(
 
     Also models that were trained elsewhere, by their path or their id on the Hugging Face hub ("owner/name", the extra `hub`).
     Diffusion models in their published layouts: MDLM, SEDD, BD3-LM, Duo, UDLM, GIDD, Flex-MDM (also as Lightning's
-    checkpoints), LLaDA, Dream, A2D, SDAR, Fast-dLLM v2, MD4. Causal language models of the Llama type, as models of the method
-    `ar`: a 🤗 folder (Llama, Mistral, Qwen2, Qwen3), a .gguf file, a .bin of llama2.c with its tokenizer.bin, or "smollm2".
+    checkpoints), LLaDA, Dream, A2D, SDAR, Fast-dLLM v2, MD4. Causal language models, as models of the method `ar`: a 🤗 folder
+    (GPT-2, Llama, Mistral, Qwen2, Qwen3), a .gguf file, a .bin of llama2.c with its tokenizer.bin, or "smollm2".
 
     mask_token, method: for a published diffusion model, where its files do not say which token is the mask, or what it is
     (such as "bd3lm:block=4"). codec: for a published model without a tokenizer, the one that it was trained with: a name of

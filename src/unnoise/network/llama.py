@@ -23,7 +23,7 @@ from unnoise.network.config import check_sizes
 from unnoise.network.dropout import Dropout
 from unnoise.network.linear import Linear, linear
 from unnoise.network.shifted import ShiftedRows
-from unnoise.network.visibility import block_visibility
+from unnoise.network.visibility import block_visibility, without_padding
 
 STD = 0.02  # of fresh weights
 
@@ -242,7 +242,7 @@ class Llama(nn.Module):
         places = torch.arange(start, length, device=x.device) if positions is None else positions
         angle = places[:, None] * self.frequencies  # [L, D/2]
         rotation = angle.cos(), angle.sin()
-        mask = attention_mask if present is None else self._seen(present, attention_mask)
+        mask = attention_mask if present is None else without_padding(present, attention_mask, self.shape.causal)
         rows = ShiftedRows.of(x, where, block, cache) if self.shape.shift else None
         at = where if rows is None else rows.needed
         h = self._embedded(x)
@@ -265,13 +265,6 @@ class Llama(nn.Module):
             place = torch.tensor([mask], device=x.device)
             x = x[..., :-1].index_add(-1, place, x[..., -1:])
         return x @ self.embed.weight.to(dtype)
-
-    def _seen(self, present: Tensor, mask: Tensor | None) -> Tensor:
-        """Who sees whom where some entries are padding: present [B, L], mask [L, L] → [B, 1, L or 1, L] bool."""
-        length = present.shape[1]
-        if mask is None and self.shape.causal:
-            mask = torch.ones(length, length, dtype=torch.bool, device=present.device).tril()
-        return present[:, None, None] if mask is None else present[:, None, None] & mask
 
     def _check_length(self, length: int) -> int:
         if length > self.shape.length:

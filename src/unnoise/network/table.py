@@ -1,4 +1,4 @@
-"""Networks by name: "transformer", "llama", "ddit", "md4", or a registered one, with fields in the name: "gru:width=128"."""
+"""Networks by name: "transformer", "llama", "gpt2", "ddit", "md4", or a registered one; with fields, "gru:width=128"."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,12 +8,13 @@ from torch import nn
 from unnoise.keywords import accepted_arguments, check_settings, parse_settings
 from unnoise.network.base import check_network
 from unnoise.network.ddit import Ddit
+from unnoise.network.gpt2 import Gpt2
 from unnoise.network.llama import Llama
 from unnoise.network.md4 import Md4Network
 from unnoise.network.transformer import Transformer
 from unnoise.registry import find, register_builtin, registered
 
-register_builtin("network", {"transformer": Transformer, "llama": Llama, "ddit": Ddit, "md4": Md4Network})
+register_builtin("network", {"transformer": Transformer, "llama": Llama, "gpt2": Gpt2, "ddit": Ddit, "md4": Md4Network})
 MUST_TAKE = ("inputs", "outputs", "causal", "gaps", "labels")  # a network that does not know these cannot do without them
 
 

@@ -52,3 +52,14 @@ def block_visibility(length: int, block: int, device: torch.device) -> tuple[Ten
     noised = torch.cat([query == key, query > key], 1)
     clean = torch.cat([torch.zeros_like(query == key), query >= key], 1)
     return torch.cat([noised, clean]), places.repeat(2)
+
+
+def without_padding(present: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    """Combine padding with an attention mask: present [B, L] bool, mask [L, L] bool → [B, 1, L or 1, L] bool.
+
+    mask: None means the causal mask where `causal` is set, else no mask.
+    """
+    length = present.shape[1]
+    if mask is None and causal:
+        mask = torch.ones(length, length, dtype=torch.bool, device=present.device).tril()
+    return present[:, None, None] if mask is None else present[:, None, None] & mask

@@ -23,24 +23,25 @@ def tokenizer_beside(folder: Path) -> Tokenizer | None:
     return None
 
 
-def codec_beside(folder: Path, vocab: int, masked: bool) -> Codec:
+def codec_beside(folder: Path, vocab: int, masked: bool, end: int | None = None) -> Codec:
     """The codec of a model that knows tokens 0…vocab − 1: its tokenizer, or plain numbers where there is none.
 
     masked: whether its mask is the token after these. What was added to the tokenizer from there on, the mask or padding, is no
-    part of texts. Texts have no end token: the windows that these models learned from go over ends, and begin with one.
+    part of texts. end: the token that ends a text, None for diffusion models: the windows that they learned from go over ends,
+    and begin with one.
     """
     tokenizer = tokenizer_beside(folder)
     if tokenizer is None:
-        return Numbers(vocab)
+        return Numbers(vocab, end)
     mask = tokenizer.token_to_id(MASK)
     if masked and mask is not None and mask < vocab:
         raise ValueError(f"its tokenizer has {MASK} as token {mask}, and not behind the {vocab:,} tokens of texts")
-    return codec_of_tokenizer(tokenizer, vocab)
+    return codec_of_tokenizer(tokenizer, vocab, end)
 
 
-def codec_of_tokenizer(tokenizer: Tokenizer, vocab: int) -> Codec:
-    """The codec of a model that knows tokens 0…vocab − 1, without what was added to its tokenizer from there on."""
-    return PretrainedTokenizer(_first_tokens(tokenizer, vocab), vocab)
+def codec_of_tokenizer(tokenizer: Tokenizer, vocab: int, end: int | None = None) -> Codec:
+    """Return the codec of a model of tokens 0…vocab − 1, without what was added to its tokenizer from there on."""
+    return PretrainedTokenizer(_first_tokens(tokenizer, vocab), vocab, end)
 
 
 def _first_tokens(tokenizer: Tokenizer, vocab: int) -> Tokenizer:

@@ -20,7 +20,7 @@ def with_codec(model: Published, chosen: str | Path | Codec) -> Published:
         raise ValueError(
             f"a codec is for published models without a tokenizer, and this one has one ({codec_kind(model.codec)})"
         )
-    found = _codec(chosen, vocab)
+    found = _codec(chosen, vocab, model.codec.end)
     if found.vocab != vocab:
         name = codec_kind(chosen) if isinstance(chosen, Codec) else chosen
         raise ValueError(
@@ -30,12 +30,12 @@ def with_codec(model: Published, chosen: str | Path | Codec) -> Published:
     return replace(model, codec=found)
 
 
-def _codec(chosen: str | Path | Codec, vocab: int) -> Codec:
+def _codec(chosen: str | Path | Codec, vocab: int, end: int | None) -> Codec:
     if isinstance(chosen, Codec):
         return chosen
     path = Path(chosen)
     if path.is_dir() and ((path / FILE).exists() or all((path / name).exists() for name in GPT2_FILES)):
-        return codec_beside(path, vocab, masked=False)
+        return codec_beside(path, vocab, masked=False, end=end)
     if path.is_file():
-        return codec_of_tokenizer(read_tokenizer(path), vocab)
+        return codec_of_tokenizer(read_tokenizer(path), vocab, end)
     return codec_named(str(chosen))

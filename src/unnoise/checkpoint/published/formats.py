@@ -11,6 +11,7 @@ from unnoise.checkpoint.published import (
     duo,
     fast_dllm,
     gidd,
+    gpt2,
     huggingface,
     lightning,
     llada,
@@ -27,6 +28,7 @@ from unnoise.checkpoint.published.reader import Choices, Published, Reader
 
 READERS: tuple[Reader, ...] = (
     huggingface.READER,
+    gpt2.READER,
     llada.READER,
     dream.READER,
     a2d.READER,
