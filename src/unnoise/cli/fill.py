@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.cli.base import Device, Json, ModelName, at_least, open_model, percent, printable
+from unnoise.cli.base import Device, Json, ModelName, at_least, open_model, percent, printable, say_read
 
 if TYPE_CHECKING:
     from unnoise.model.fill import Filling
@@ -37,6 +37,7 @@ class FillCommand:
         """Fill in, print the proposals, and write the text."""
         from unnoise.files import check_writable, write_atomically
         from unnoise.model.fill import Filling
+        from unnoise.model.template import text_as_read
 
         at_least(1, most=self.most)
         if self.out == Path("-"):
@@ -45,13 +46,15 @@ class FillCommand:
             check_writable(self.out)
         text = self._text()
         filling = Filling(open_model(self.model, self.device), text, self.label)
+        read = text_as_read(text, filling.finder.model.codec)
+        say_read(read)
         self._fill(filling)
         best = filling.text(filling.ways(1)[0][0])
         if self.out is not None:
             write_atomically(self.out, best.encode("utf-8", "surrogateescape"))
         marks = self._marks(filling, text)
         if self.as_json:
-            print(json.dumps({"method": filling.finder.model.method.name, "marks": marks, "text": best}))
+            print(json.dumps({"method": filling.finder.model.method.name, "marks": marks, "text": best, "read": read}))
             return 0
         for mark in marks:
             print(_shown(mark))

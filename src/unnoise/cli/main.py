@@ -24,6 +24,7 @@ from unnoise.cli.denoise import DenoiseCommand
 from unnoise.cli.export import ExportCommand
 from unnoise.cli.fill import FillCommand
 from unnoise.cli.harness import HarnessCommand
+from unnoise.cli.help import prepare_help
 from unnoise.cli.images import InpaintCommand
 from unnoise.cli.info import InfoCommand, LsCommand
 from unnoise.cli.measure import EvalCommand, ScoreCommand
@@ -102,6 +103,7 @@ def _union() -> Any:
     """All commands as one type for tyro."""
     chosen: Any = None
     for name, command in COMMANDS.items():
+        prepare_help(command)
         one = Annotated[command, subcommand(name)]
         chosen = one if chosen is None else chosen | one
     return chosen

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from unnoise.cli.base import DEFAULT_MODEL, Device, Json, ModelName, at_least, folder_of, open_model, text_of
+from unnoise.cli.base import DEFAULT_MODEL, Device, Json, ModelName, at_least, folder_of, open_model, say_read, text_of
 from unnoise.cli.protocol import cell_line, described
 from unnoise.cli.workers import MANY, Workers, chosen_workers, run_together
 
@@ -52,6 +52,7 @@ class ScoreCommand:
         from unnoise.evaluation.dataset import figure_kind
 
         model, score = found
+        say_read(score.read)
         if self.as_json:
             print(json.dumps(asdict(score)))
             return 0
@@ -61,8 +62,6 @@ class ScoreCommand:
             f"({figure_kind(model)}{orders}{_drawn(score.stderr, score.draws)}), "
             f"{score.nats:.1f} nats in all"
         )
-        if score.read is not None:
-            print(f"read in the model's alphabet as {score.read[:200]!r}{'…' if len(score.read) > 200 else ''}")
         if score.windows > 1:
             print(f"longer than the model's {model.length} tokens: scored in {score.windows} windows, each by itself")
         return 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.cli.base import Dark, Device, Json, open_model, text_of
+from unnoise.cli.base import Dark, Device, Json, open_model, say_read, text_of
 
 if TYPE_CHECKING:
     from unnoise.model.noise import NoisedText, NoisePath
@@ -81,6 +81,7 @@ class NoiseCommand:
         read = codec(self.codec or "text8", [text])
         if read.grid:
             raise ValueError(f"{self.codec} has a codec of images, and noise is shown for texts")
+        say_read(read.read_as(text))
         tokens = read.encode(read.begun(text) if text else "").tolist()
         return name, NoisePath(noise_named(name, read), read, tokens, self.times, self.seed), "", []
 
@@ -91,7 +92,9 @@ class NoiseCommand:
         if self.method is not None or self.codec is not None:
             raise ValueError("a model has its own noise and codec: leave --method and --codec out, or --model")
         model = open_model(self.model, self.device)
-        path = model_path(model, text_of(self.text), self.times, self.seed)
+        text = text_of(self.text)
+        path = model_path(model, text, self.times, self.seed)
+        say_read(model.codec.read_as(text))
         if not comes_back(model):
             print(f"{model.method.name} writes from nothing: it has no way back from a text noised in part", file=sys.stderr)
             return model.method.name, path, "", []

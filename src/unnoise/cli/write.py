@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.cli.base import Device, Json, ModelName, at_least, open_model, percent
+from unnoise.cli.base import Device, Json, ModelName, at_least, open_model, percent, say_read
 from unnoise.cli.workers import Workers, chosen_workers, run_together
 
 if TYPE_CHECKING:
@@ -64,12 +64,16 @@ class WritingCommand:
             "seed": self.seed,
         }
 
-    def _filled(self, model: "Model", template: "Template", texts: list[str]) -> int:
-        """Show texts that were filled in, and say if that was a heuristic."""
+    def _filled(self, model: "Model", given: str, template: "Template", texts: list[str]) -> int:
+        """Show texts that were filled in, and say if that was a heuristic or the codec changed what was given."""
+        from unnoise.model.template import text_as_read
+
         exact = model.fills_exactly(template)
         if not exact and not self.as_json:
-            print(f"filling in with {model.method.name} is a heuristic: not its exact conditional", file=sys.stderr)
-        return self._show(model, texts, seed=self.seed, exact=exact and self._keeps_distribution(model))
+            print(f"filling in with {model.method.name} is a heuristic, not its exact conditional", file=sys.stderr)
+        read = text_as_read(given, model.codec)
+        say_read(read)
+        return self._show(model, texts, seed=self.seed, exact=exact and self._keeps_distribution(model), read=read)
 
     def _keeps_distribution(self, model: "Model") -> bool:
         return model.sampling_options(self._options()).keeps_distribution(model.method.sampler)
@@ -210,18 +214,23 @@ class InfillCommand(WritingCommand):
             if given := [name for name, value in self._options().items() if name in drawn and value is not None]:
                 raise ValueError(f"{WORD} is searched for, not drawn: leave out --{given[0].replace('_', '-')}")
             return self._words(model)
-        return self._filled(model, model.template(self.text), model.infill(self.text, self.num_samples, **self._options()))
+        texts = model.infill(self.text, self.num_samples, **self._options())
+        return self._filled(model, self.text, model.template(self.text), texts)
 
     def _words(self, model: "Model") -> int:
         """The likeliest variants of a text with [WORD]s."""
+        from unnoise.model.template import text_as_read
+
         at_least(1, num_samples=self.num_samples)
         filling = model.filling(self.text, self.label, self.guidance).finished()
         ways = filling.ways(self.num_samples)
         texts = [filling.text(words) for words, _ in ways]
         probabilities = [p for _, p in ways]
+        read = text_as_read(self.text, model.codec)
+        say_read(read)
         if self.as_json:
             marks = [[one._asdict() for one in candidates] for candidates in filling.candidates(self.num_samples)]
-            return self._show(model, texts, probabilities=probabilities, marks=marks)
+            return self._show(model, texts, probabilities=probabilities, marks=marks, read=read)
         for text, p in zip(texts, probabilities, strict=True):
             print(f"{percent(p, 1):>7}  {text}")
         return 0
@@ -242,7 +251,7 @@ class CompleteCommand(WritingCommand):
 
     def run(self) -> int:
         """Complete and print."""
-        from unnoise.model.template import GAP, MARKS, MASK, WORD, given_sides
+        from unnoise.model.template import GAP, MARKS, MASK, WORD, given_sides, text_as_read
 
         if MARKS.search(self.prefix + self.suffix):
             raise ValueError(
@@ -257,7 +266,9 @@ class CompleteCommand(WritingCommand):
         if self.stream:
             if self.suffix:
                 raise ValueError("--stream writes from left to right: leave out --suffix")
+            say_read(text_as_read(self.prefix, model.codec))
             return self._stream(model, self.prefix, length)
         template = model.completion(self.prefix, self.suffix, length)
         texts = model.complete(self.prefix, self.suffix, length, self.num_samples, **self._options())
-        return self._filled(model, template, texts)
+        given = f"{self.prefix}{GAP}{self.suffix}" if self.suffix else self.prefix
+        return self._filled(model, given, template, texts)

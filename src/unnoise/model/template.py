@@ -82,6 +82,16 @@ def as_suffix(text: str, codec: Codec) -> str:
     return f" {text}" if codec.joins_blanks and text[:1].isalnum() else text
 
 
+def text_as_read(text: str, codec: Codec) -> str | None:
+    """Return a text with its marks as the tokens stand for it, or None where that is the text itself (see `Codec.read_as`)."""
+    pieces, marks = MARKS.split(text), MARKS.findall(text)
+    read = [codec.read_as(piece) for piece in pieces]
+    if all(piece is None for piece in read):
+        return None
+    kept = [piece if found is None else found for piece, found in zip(pieces, read, strict=True)]
+    return "".join(itertools.chain(*itertools.zip_longest(kept, marks, fillvalue="")))
+
+
 def separated(pieces: list[str], separator: str) -> list[str]:
     """The same pieces with what divides tokens from each other, where some are to be written between two of them."""
     if not separator:
