@@ -116,7 +116,8 @@ MODELS = [
     ),
     ShippedModel(
         name="wiki",
-        description="A masked diffusion model of English in 27 letters: fills in words and checks spelling.",
+        description="A masked diffusion model of English in 27 letters, trained on Wikipedia and on children's stories: fills "
+        "in words and checks spelling.",
         data="{runs}/letters",
         about_data=f"{TEXT8}, and 10 M characters of the stories of `stories` in the same letters",
         licence="CC BY-SA (text8); the stories were made for this project",

@@ -151,7 +151,7 @@ def test_quality_is_drawn_and_told(home: Path, capsys: pytest.CaptureFixture[str
 def test_compare_trains_alike_and_goes_on(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = "compare mdlm ar --data text.txt --out runs/both --steps 3 --size nano --length 16 --batch 2 --windows 5"
     code, out, _ = run(line, capsys)
-    assert code == 0 and "upper bound" in out and "exact" in out and "5 texts of the split test" in out
+    assert code == 0 and "upper bound" in out and "exact" in out and "5 windows of the test split" in out
     trained = (home / "runs" / "both" / "ar" / "model.safetensors").read_bytes()
     code, out, err = run(f"{line} --json", capsys)  # nothing is left to train
     results = {result["method"]: result for result in json.loads(out)["results"]}
@@ -179,8 +179,8 @@ def test_a_file_comes_back_as_it_ended(home: Path, capsys: pytest.CaptureFixture
 
 
 def test_what_was_normalised_is_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run("score 'The cat, 3' --model wiki --samples 2", capsys)
-    assert code == 0 and "read in the model's alphabet as 'the cat three '" in out
+    code, out, err = run("score 'The cat, 3' --model wiki --samples 2", capsys)
+    assert code == 0 and "read in the model's alphabet as 'the cat three '" in err and "read" not in out
     assert json.loads(run("score 'The cat, 3' --model wiki --samples 2 --json", capsys)[1])["characters"] == 14
     assert json.loads(run("score 'the cat' --model wiki --samples 2 --json", capsys)[1])["read"] is None
 
@@ -370,7 +370,7 @@ MISTAKES = {
     "studio --model nowhere": "holds no model",
     "complete --prefix a --blanks 3 --length 9": "either --length or --blanks",
     "plot nothing": "unknown picture 'nothing'",
-    "plot quality --judge runs/mdlm": "a judge needs an exact likelihood, as ar has; mdlm has a bound",
+    "plot quality --judge runs/mdlm": "a judge needs an exact likelihood, such as a model of ar; mdlm has only a bound",
     "plot quality --judge nobody": "there is no model in nobody",
     "plot quality --judge runs/ar --samplers magic": "unknown sampler 'magic'",
     "plot chain --out chain.jpg": "give a file that ends in .png or .svg",

@@ -364,7 +364,7 @@ def test_nothing_that_a_model_recommends_shapes_what_is_compared() -> None:
 
 def test_a_judge_of_another_alphabet_is_refused() -> None:
     judge = OwnJudge(small("ar"))
-    with pytest.raises(ValueError, match="the judge reads another alphabet"):
+    with pytest.raises(ValueError, match="the judge has another alphabet"):
         generative.weigh(["The Cat!"], judge)
 
 

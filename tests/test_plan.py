@@ -234,8 +234,8 @@ def test_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         "mdlm on 2 × a100, 80 GiB, bf16, replicated",
         "activations",
         "all-reduce",
-        "asked at 5",
-        "tokens in all",
+        "evaluated at 5",
+        "tokens in total",
         "days",
     ):
         assert words in shown, words
@@ -244,7 +244,7 @@ def test_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["flops_per_second"] == 1e12 and found["memory_gib"] == 1 and found["device_batch"] == 2 and found["parts"] == 2
     assert found["seconds_per_step"] == pytest.approx(sum(found["flops_per_step"].values()) / (2 * 1e12 * 0.5))
     assert main(shlex.split("plan mdlm --size base --codec gpt2:none --length 1024 --batch 4096 --steps 1")) == 0
-    assert "more than the 80 that there are" in capsys.readouterr().out
+    assert "more than the 80 GiB available" in capsys.readouterr().out
 
 
 def test_a_network_of_ones_own_has_unknown_activations(capsys: pytest.CaptureFixture[str]) -> None:
@@ -259,4 +259,4 @@ def test_a_network_of_ones_own_has_unknown_activations(capsys: pytest.CaptureFix
 
     unnoise.register("network", "plan-table")(Table)
     assert main(shlex.split("plan mdlm --network plan-table --codec text8 --steps 3")) == 0
-    assert "756" in (shown := capsys.readouterr().out) and "which are known of the Transformer alone" in shown
+    assert "756" in (shown := capsys.readouterr().out) and "which are known only for the Transformer" in shown

@@ -37,7 +37,7 @@ def test_the_judges_perplexity_is_that_of_its_exact_score() -> None:
     texts = ["the cat sat", "on the mat"]
     nats = sum(model.score(text).nats for text in texts)
     assert weigh(texts, OwnJudge(model)).perplexity == pytest.approx(math.exp(nats / sum(map(len, texts))))
-    with pytest.raises(ValueError, match="a judge needs an exact likelihood, as ar has; mdlm has a bound"):
+    with pytest.raises(ValueError, match="a judge needs an exact likelihood, such as a model of ar; mdlm has only a bound"):
         OwnJudge(small("mdlm"))
 
 

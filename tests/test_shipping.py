@@ -196,10 +196,10 @@ def test_what_a_model_recommends_is_said_and_can_be_undone(tmp_path: Path, capsy
     model.save(tmp_path / "m")
     assert unnoise.load(tmp_path / "m").sampling == {"steps": 4, "temperature": 0.9, "top_p": 0.95}
     code, out, err = run(f"generate --model {tmp_path / 'm'}", capsys)
-    used, back = "steps 4, temperature 0.9, top-p 0.95", "(--temperature 1 --top-p 1 for its own distribution)"
-    assert code == 0 and err == f"with the model's own sampling options: {used} {back}\n" and "--- 2" in out
+    used, back = "steps 4, temperature 0.9, top-p 0.95", "(for its own distribution: --temperature 1 --top-p 1)"
+    assert code == 0 and err == f"using the sampling options that the model recommends: {used} {back}\n" and "--- 2" in out
     assert run(f"generate --model {tmp_path / 'm'} --temperature 1 --top-p 1 --steps 4", capsys)[2] == ""
-    assert run(f"generate --model {tmp_path / 'm'} --temperature 1 --top-p 1", capsys)[2].endswith("options: steps 4\n")
+    assert run(f"generate --model {tmp_path / 'm'} --temperature 1 --top-p 1", capsys)[2].endswith("recommends: steps 4\n")
     for flags, kept in (("", False), ("--temperature 1", False), ("--temperature 1 --top-p 1", True)):
         for command, key in (("generate", "keeps_distribution"), ("infill 'the [MASK] sat'", "exact")):
             code, out, err = run(f"{command} --model {tmp_path / 'm'} --json {flags}", capsys)
@@ -345,7 +345,7 @@ def test_a_shipped_model_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixt
     )
     for _ in range(2):  # the second time nothing is trained
         assert models.make(shipped, tmp_path, tmp_path / "runs", tmp_path / "out") == 0
-    assert "has its 2 steps already" in capsys.readouterr().err
+    assert "the run already finished (2 steps)" in capsys.readouterr().err
     found = unnoise.load(tmp_path / "out" / "m")
     assert found.method.name == "ar" and found.sampling == {"temperature": 0.9}
     assert "unnoise train ar --data path/to/text.txt --out runs/m-1" in found.card

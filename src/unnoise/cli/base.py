@@ -27,7 +27,8 @@ ModelName = Annotated[
     ),
 ]
 Layout = Literal["mdlm", "sedd", "bd3lm", "udlm", "duo", "gidd", "flexmdm"]  # published ones that are written
-Device = Annotated[str, arg(help="auto, cpu, cuda, …")]
+Device = Annotated[str, arg(help="Device to compute on: auto, cpu, cuda, …")]
+Seed = Annotated[int, arg(help="Seed of the random numbers.")]
 
 
 def model_folders() -> list[Path]:

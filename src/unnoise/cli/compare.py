@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CompareCommand(RunOptions):
-    """Train several methods alike, and set their bits per character side by side.
+    """Train several methods in the same way and compare their bits per character.
 
     Example: unnoise compare mdlm udlm ar --data path/to/text8 --out runs/compare --steps 1400
     """
@@ -29,10 +29,8 @@ class CompareCommand(RunOptions):
     loss: Annotated[Loss, arg(help="paper (what each paper trains, the same kind for all) or fast (where there is one).")] = (
         "paper"
     )
-    out: Annotated[Path, arg(help="Folder to write, with a run for each method; methods that are there go on.")] = Path(
-        "runs/compare"
-    )
-    windows: Annotated[int | None, arg(help="Test windows, evenly spread, the same for all.")] = 500
+    out: Annotated[Path, arg(help="Output folder, with one run per method; existing runs are resumed.")] = Path("runs/compare")
+    windows: Annotated[int | None, arg(help="Number of test windows, evenly spaced, the same for all.")] = 500
     samples: Annotated[int, arg(help="Draws of the bound for each window.")] = 2
     device: Device = "auto"
     as_json: Json = False
@@ -50,7 +48,7 @@ class CompareCommand(RunOptions):
         try:
             rows = compare(runs, self.out, self.windows, self.samples, device_named(self.device), self._train)
         except Interrupted as stop:
-            print(f"{stop}: run the same command again to go on", file=sys.stderr)
+            print(f"{stop}: run the same command again to continue", file=sys.stderr)
             return 130
         picture = self.out / "comparison.png"
         if can_draw():
@@ -78,7 +76,7 @@ class CompareCommand(RunOptions):
         from rich.console import Console
         from rich.table import Table
 
-        from unnoise.evaluation.dataset import figure_kind
+        from unnoise.evaluation.dataset import figure_kind, kind_of_piece
 
         table = Table(title=f"{self.data}: the same network and budget for each", title_justify="left")
         headings = ("method", f"bits per {rows[0].model.codec.unit}", "", "loss", "tokens read", "seconds")
@@ -92,4 +90,5 @@ class CompareCommand(RunOptions):
             )
         Console().print(table)
         figures = rows[0].figures
-        print(f"{figures['windows']} texts of the split {figures['split']}, the same for all; the models are in {self.out}")
+        pieces = f"{figures['windows']} {kind_of_piece(rows[0].model)} of the {figures['split']} split"
+        print(f"{pieces}, the same for all; the models are in {self.out}")

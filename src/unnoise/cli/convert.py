@@ -12,7 +12,7 @@ from unnoise.cli.base import Json, open_model
 
 @dataclass
 class ConvertCommand:
-    """Write a model again: a published one as one of ours, its weights smaller, or with sampling options that it recommends.
+    """Save a model in another form: a published one in our format, with smaller weights, or with recommended sampling options.
 
     Example: unnoise convert runs/first --out small --dtype int8 --sampling sampler=confidence,steps=64,temperature=0.9
     """
@@ -25,8 +25,8 @@ class ConvertCommand:
     dtype: Annotated[
         Literal["float32", "float16", "bfloat16", "int8"] | None,
         arg(
-            help="Of the weights in the file (int8 has a scale for each row of a matrix), which are float32 again once loaded; "
-            "default: as they are."
+            help="Type of the weights in the file (int8 has a scale for each row of a matrix); float32 once loaded; "
+            "default: unchanged."
         ),
     ] = None
     sampling: Annotated[

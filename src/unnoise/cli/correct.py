@@ -21,8 +21,8 @@ class CorrectCommand:
 
     text: Annotated[Positional[str], arg(metavar="TEXT", help="A text, a file, or - for standard input.")]
     model: Annotated[str | None, arg(help="Folder of a trained model, or a bundled name; default: wiki.")] = None
-    strength: Annotated[float, arg(help="How ready it is to change things, 0 to 1.")] = 0.5
-    keep: Annotated[tuple[str, ...], arg(help="Words that are never touched.")] = ()
+    strength: Annotated[float, arg(help="Readiness to change a word, from 0 (never) to 1 (to its likeliest candidate).")] = 0.5
+    keep: Annotated[tuple[str, ...], arg(help="Words to leave as they are.")] = ()
     edits: Annotated[bool, arg(help="List the edits, with confidence and alternatives.")] = False
     device: Device = "auto"
     as_json: Json = False

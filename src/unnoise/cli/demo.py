@@ -6,6 +6,8 @@ from typing import Annotated
 
 from tyro.conf import arg
 
+from unnoise.cli.base import Seed
+
 
 @dataclass
 class DemoCommand:
@@ -14,9 +16,9 @@ class DemoCommand:
     Example: unnoise demo
     """
 
-    steps: Annotated[int, arg(help="Steps of training; they take a minute or two on two cores.")] = 700
+    steps: Annotated[int, arg(help="Training steps; 700 take a minute or two on two cores.")] = 700
     out: Annotated[Path, arg(help="Folder to write.")] = Path("runs/demo")
-    seed: int = 0
+    seed: Seed = 0
 
     def run(self) -> int:
         """The main job, from noise to text."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from tyro.conf import arg
 
-from unnoise.cli.base import Device, Json, ModelName, at_least, open_model
+from unnoise.cli.base import Device, Json, ModelName, Seed, at_least, open_model
 
 
 @dataclass
@@ -33,7 +33,7 @@ class HarnessCommand:
     ] = False
     steps: Annotated[int | None, arg(help="Network calls for each text that is written.")] = None
     sampler: Annotated[str | None, arg(help="For texts that are written; default: the model's own.")] = None
-    seed: int = 0
+    seed: Seed = 0
     device: Device = "auto"
     as_json: Json = False
 
@@ -75,9 +75,9 @@ def _described(found: dict[str, Any]) -> str:
         drawn = answers["asked"] - answers["exact"]
         lines.append(f"{answers['asked']} answers, {answers['exact']} of them exact")
         if drawn:
-            lines[-1] += f", {drawn} by {answers['draws']} draws of a bound each: ± {answers['mean_stderr_nats']:.3f} nats"
+            lines[-1] += f", {drawn} by {answers['draws']} draws of the bound: ± {answers['mean_stderr_nats']:.3f} nats"
     if answers["shortened"]:
-        lines.append(f"{answers['shortened']} prompts were longer than the model reads, and lost their beginning")
+        lines.append(f"{answers['shortened']} prompts were longer than the model's length and lost their beginning")
     return "\n".join(lines)
 
 

@@ -19,19 +19,19 @@ CARD_LINES = 8  # of a card that are shown
 
 @dataclass
 class InfoCommand:
-    """What a model is (one from elsewhere before its weights are read), or what a folder of prepared data holds.
+    """Describe a model (a published one without reading its weights), or a folder of prepared data.
 
     Example: unnoise info runs/first --schedule
     """
 
     folder: Annotated[
-        Positional[str | None], arg(metavar="FOLDER", help="A model, as --model, or a folder of `unnoise prepare`.")
+        Positional[str | None], arg(metavar="FOLDER", help="A model, as for --model, or a folder of `unnoise prepare`.")
     ] = None
     model: ModelName = None
     schedule: Annotated[bool, arg(help="Show the noise schedule, and the learned exponents where there are any.")] = False
     picture: Annotated[Path | None, arg(help="Write the schedule as a picture, .png or .svg.")] = None
     dark: Dark = False
-    verify: Annotated[bool, arg(help="Read all shards of prepared data, and compare their hashes.")] = False
+    verify: Annotated[bool, arg(help="Read all shards of prepared data and compare their hashes.")] = False
     as_json: Json = False
 
     def run(self) -> int:
@@ -137,7 +137,7 @@ class InfoCommand:
         print(f"prepared data, {index.dtype} in memory-mapped shards")
         print_summary(index, folder)
         if verified:
-            print(f"all {verified['verified']} files are as they were written")
+            print(f"all {verified['verified']} files are unchanged")
         return 0
 
     def _schedule(self, model: "Model") -> dict[str, Any]:
@@ -173,7 +173,7 @@ class LsCommand:
     Example: unnoise ls
     """
 
-    recipes: Annotated[bool, arg(help="Only the published runs for `unnoise train --recipe`.")] = False
+    recipes: Annotated[bool, arg(help="List only the published runs for `unnoise train --recipe`.")] = False
     as_json: Json = False
 
     def run(self) -> int:

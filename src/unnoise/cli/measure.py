@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from unnoise.cli.base import DEFAULT_MODEL, Device, Json, ModelName, at_least, folder_of, open_model, say_read, text_of
+from unnoise.cli.base import DEFAULT_MODEL, Device, Json, ModelName, Seed, at_least, folder_of, open_model, say_read, text_of
 from unnoise.cli.protocol import cell_line, described
 from unnoise.cli.workers import MANY, Workers, chosen_workers, run_together
 
@@ -30,10 +30,10 @@ class ScoreCommand:
     samples: Annotated[int | None, arg(help="Draws of the bound, at most; default: 32, or 2 with --orders.")] = None
     orders: Annotated[
         int | None,
-        arg(help="Average so many orders of revealing the text: a tighter bound, for masked models that do not read the time."),
+        arg(help="Orders of unmasking to average over: a tighter bound, for masked models without time conditioning."),
     ] = None
     error: Annotated[float, arg(help="Stop drawing at this standard error, in bits per character.")] = 0.01
-    seed: int = 0
+    seed: Seed = 0
     device: Device = "auto"
     as_json: Json = False
 
@@ -63,15 +63,16 @@ class ScoreCommand:
             f"{score.nats:.1f} nats in all"
         )
         if score.windows > 1:
-            print(f"longer than the model's {model.length} tokens: scored in {score.windows} windows, each by itself")
+            print(f"longer than the model's {model.length} tokens: scored in {score.windows} independent windows")
         return 0
 
 
 @dataclass
 class EvalCommand:
-    """Bits per character over a data set; with --protocol, a published kind of figure with the true bound beside it.
+    """Bits per character over a data set; with --protocol, the number that a paper reports, next to the true bound.
 
     Example: unnoise eval --model runs/first --data path/to/text8 --split test
+
     Example: unnoise eval --model runs/first --data path/to/wikitext2 --protocol mdlm
     """
 
@@ -82,33 +83,31 @@ class EvalCommand:
         UseAppendAction[tuple[str, ...]],
         arg(help=f"As for score, default: {DEFAULT_MODEL}; for a table several, each with --model."),
     ] = ()
-    split: Annotated[str | None, arg(help="train, valid or test; default: test, for a protocol the one that is published.")] = (
-        None
-    )
+    split: Annotated[str | None, arg(help="train, valid or test; default: test, or the split of the protocol.")] = None
     protocol: Annotated[
         str | None,
-        arg(help="Whose evaluation, the true bound beside it: bound, mdlm, sedd, bd3lm, duo or md4 (docs/protocols.md)."),
+        arg(help="Protocol of a paper, next to the true bound: bound, mdlm, sedd, bd3lm, duo or md4 (docs/protocols.md)."),
     ] = None
     benchmark: Annotated[
         str | None,
         arg(
-            help="What the data of a protocol are: lambada, wikitext2, wikitext103, ptb, lm1b, ag_news, arxiv, pubmed, text8, "
-            "enwik8 or plain; default: as the path is named, else plain."
+            help="Benchmark of the data, for a protocol: lambada, wikitext2, wikitext103, ptb, lm1b, ag_news, arxiv, pubmed, "
+            "text8, enwik8 or plain; default: by the name of the path, else plain."
         ),
     ] = None
     table: Annotated[str | None, arg(help="zero-shot: every model on every benchmark in the folder --data, by --protocol.")] = (
         None
     )
-    out: Annotated[Path, arg(help="Folder of a table; what is done there is not computed again.")] = Path("zero-shot")
-    passes: Annotated[int, arg(help="Passes of the published figure: the first is the figure, all give its mean.")] = 2
+    out: Annotated[Path, arg(help="Output folder of a table; cells that are in it are not computed again.")] = Path("zero-shot")
+    passes: Annotated[int, arg(help="Passes for a published number: the first gives the number, all its mean.")] = 2
     texts: Annotated[
         Literal["windows", "whole"] | None,
         arg(help="Windows of one stream, or whole texts (lines, records) with their ends; default: as it was trained."),
     ] = None
-    windows: Annotated[int | None, arg(help="At most so many windows, evenly spread; default: all.")] = None
+    windows: Annotated[int | None, arg(help="Number of windows, evenly spaced, at most; default: all.")] = None
     samples: Annotated[int, arg(help="Draws of the bound for each window, at most.")] = 16
     error: Annotated[float, arg(help="Stop drawing at this standard error, in bits per character.")] = 0.01
-    seed: int = 0
+    seed: Seed = 0
     workers: Workers = 1
     device: Device = "auto"
     as_json: Json = False
@@ -175,15 +174,14 @@ class EvalCommand:
         return model, evaluate_split(model, source, self.split or "test", self.windows, self.samples, self.seed, self.error)
 
     def _show(self, result: "tuple[Model, dict[str, Any]]") -> int:
-        from unnoise.evaluation.dataset import LOSSY, figure_kind
+        from unnoise.evaluation.dataset import LOSSY, figure_kind, kind_of_piece
 
         model, found = result
         if self.as_json:
             print(json.dumps(found))
             return 0
-        variable = model.process.variable_length
-        cut = "sentences of at most" if variable else "whole texts of at most" if model.whole_texts else "windows of"
-        texts = "images of" if model.codec.grid else cut
+        kind = kind_of_piece(model)
+        texts = f"{kind} of" if kind in ("images", "windows") else f"{kind} of at most"
         print(
             f"{found['bits_per_char']:.4f} bits per {model.codec.unit} ({figure_kind(model)}"
             f"{_drawn(found['stderr'], found['draws'])}; {found['windows']} {texts} {model.length})"
@@ -191,9 +189,9 @@ class EvalCommand:
         if not found["lossless"]:
             print(LOSSY)
         if found["text_stderr"] is not None:
-            print(f"± {found['text_stderr']:.4f} as a figure about all such texts, over those measured")
+            print(f"± {found['text_stderr']:.4f} as an estimate for all such data, from the spread over what was measured")
         return 0
 
 
 def _drawn(stderr: float, draws: int) -> str:
-    return f", ± {stderr:.4f} by {draws} draws each" if draws > 1 else ""
+    return f", ± {stderr:.4f} from {draws} draws each" if draws > 1 else ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.cli.base import Dark, Device, Json, open_model, say_read, text_of
+from unnoise.cli.base import Dark, Device, Json, Seed, open_model, say_read, text_of
 
 if TYPE_CHECKING:
     from unnoise.model.noise import NoisedText, NoisePath
@@ -18,7 +18,7 @@ METHOD = "absorbing"
 
 @dataclass
 class NoiseCommand:
-    """Show a text losing itself in noise along one path, a line for each time; a model then comes back from there.
+    """Show a text at several times of the forward noise process, and with --model the way back from the last time.
 
     Example: unnoise noise "the quick brown fox jumps over the lazy dog" --method uniform
     """
@@ -32,16 +32,22 @@ class NoiseCommand:
         ),
     ] = None
     model: Annotated[
-        str | None, arg(help="Folder of a trained model, or a bundled name: its noise, and its way back from the last time.")
+        str | None, arg(help="Folder of a trained model, or a bundled name: use its noise, and its sampler for the way back.")
     ] = None
-    times: Annotated[tuple[float, ...], arg(help="Rising, from 0, the text, to 1, noise.")] = (0.0, 0.25, 0.5, 0.75, 1.0)
+    times: Annotated[tuple[float, ...], arg(help="Increasing times from 0 (text) to 1 (noise).")] = (
+        0.0,
+        0.25,
+        0.5,
+        0.75,
+        1.0,
+    )
     steps: Annotated[int | None, arg(help="Network calls of the way back, at most; default: 128.")] = None
     codec: Annotated[
-        str | None, arg(help="Tokens of the text where there is no model: as for train, or a bundled model's; default: text8.")
+        str | None, arg(help="Codec of the text, without a model: as for train, or the name of a bundled model; default: text8.")
     ] = None
     picture: Annotated[Path | None, arg(help="Draw the path as a grid, .png or .svg.")] = None
     dark: Dark = False
-    seed: int = 0
+    seed: Seed = 0
     device: Device = "auto"
     as_json: Json = False
 
@@ -96,7 +102,9 @@ class NoiseCommand:
         path = model_path(model, text, self.times, self.seed)
         say_read(model.codec.read_as(text))
         if not comes_back(model):
-            print(f"{model.method.name} writes from nothing: it has no way back from a text noised in part", file=sys.stderr)
+            print(
+                f"{model.method.name} starts from pure noise: it cannot go back from a partially noised text", file=sys.stderr
+            )
             return model.method.name, path, "", []
         options = SamplingOptions(steps=self.steps, seed=self.seed)
         back = moments(list(way_back(model, path, options)), self.times[-2::-1])

@@ -27,17 +27,17 @@ GIB = 2**30
 
 @dataclass(frozen=True, kw_only=True)
 class PlanCommand(RunCommand):
-    """Tell what a run takes: weights, memory of each device, traffic, arithmetic, days. Nothing is read or trained.
+    """Estimate what a run takes: weights, memory per device, traffic, arithmetic, days. Nothing is read or trained.
 
     Example: unnoise plan --recipe mdlm-owt --gpus 8 --gpu h100
     """
 
-    gpus: Annotated[int, arg(help="Devices, on all machines.")] = 8
-    gpu: Annotated[str, arg(help=f"{', '.join(GPUS)}.")] = "h100"
-    flops: Annotated[float | None, arg(help="Operations a second of each device, in place of --gpu's.")] = None
-    memory: Annotated[float | None, arg(help="GiB of each device, in place of --gpu's.")] = None
-    utilisation: Annotated[float, arg(help="Share of that speed which is used.")] = 0.4
-    vocab: Annotated[int | None, arg(help="Tokens of the codec; default: the recipe's, or what the codec's name tells.")] = None
+    gpus: Annotated[int, arg(help="Number of devices on all machines.")] = 8
+    gpu: Annotated[str, arg(help=f"Kind of device: {', '.join(GPUS)}.")] = "h100"
+    flops: Annotated[float | None, arg(help="Operations per second of each device, instead of those of --gpu.")] = None
+    memory: Annotated[float | None, arg(help="Memory of each device in GiB, instead of that of --gpu.")] = None
+    utilisation: Annotated[float, arg(help="Share of the device's speed that is used.")] = 0.4
+    vocab: Annotated[int | None, arg(help="Tokens of the codec; default: from the recipe or the codec's name.")] = None
     as_json: Json = False
 
     def run(self) -> int:
@@ -100,32 +100,32 @@ class PlanCommand(RunCommand):
         parts = f", in {found.parts} parts of {found.device_batch}" if found.parts > 1 else ""
         rows = [
             ("parameters", f"{found.parameters:,}"),
-            ("texts of an update", f"{found.texts_per_update:,}, {found.texts_per_device:,} on a device{parts}"),
-            ("memory of a device", ""),
+            ("sequences per update", f"{found.texts_per_update:,}, {found.texts_per_device:,} on a device{parts}"),
+            ("memory per device", ""),
             *((f"  {part}", f"{size / GIB:.2f} GiB") for part, size in found.memory.items()),
-            ("  together", f"{found.memory_total / GIB:.2f} GiB{self._fit(found, gib)}"),
+            ("  total", f"{found.memory_total / GIB:.2f} GiB{self._fit(found, gib)}"),
         ]
         if found.memory_total_checkpointed is not None and not self.checkpoint_activations:
             rows.append(("  with activations checkpointed", f"{found.memory_total_checkpointed / GIB:.2f} GiB"))
         if found.largest_device_batch is not None:
             most = f"{found.largest_device_batch:,} ({found.largest_device_batch_checkpointed:,} with activations checkpointed)"
-            rows.append(("  most texts at once", most))
+            rows.append(("  largest device batch", most))
         if self.gpus > 1:
-            rows.append(("sent by a device in a step", ""))
+            rows.append(("sent by each device per step", ""))
             rows += [(f"  {kind}", f"{size / GIB:.2f} GiB") for kind, size in found.traffic.items()]
         total = sum(found.flops_per_step.values())
-        rows.append(("operations of a step", f"{total:.3g}"))
+        rows.append(("operations per step", f"{total:.3g}"))
         rows += [(f"  {part}", f"{count:.3g}{self._head(part, found)}") for part, count in found.flops_per_step.items()]
-        rows.append(("tokens of a step", f"{found.tokens_per_step:,}"))
-        rows.append((f"a step at {self.utilisation:.0%} of the speed", f"{found.seconds_per_step:.3g} s"))
+        rows.append(("tokens per step", f"{found.tokens_per_step:,}"))
+        rows.append((f"time per step at {self.utilisation:.0%} utilisation", f"{found.seconds_per_step:.3g} s"))
         if found.tokens is not None and found.days is not None:
-            rows += [("tokens in all", f"{found.tokens:,}"), ("days", f"{found.days:.2f}")]
+            rows += [("tokens in total", f"{found.tokens:,}"), ("days", f"{found.days:.2f}")]
         return rows
 
     def _fit(self, found: "Plan", gib: float) -> str:
         if found.fits is None:
-            return " and the activations, which are known of the Transformer alone"
-        return "" if found.fits else f", more than the {gib:g} that there are"
+            return " plus the activations, which are known only for the Transformer"
+        return "" if found.fits else f", more than the {gib:g} GiB available"
 
     def _head(self, part: str, found: "Plan") -> str:
-        return f", asked at {found.head_share:.0%} of the positions" if part == "head" and found.head_share < 0.99 else ""
+        return f", evaluated at {found.head_share:.0%} of the positions" if part == "head" and found.head_share < 0.99 else ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.cli.base import Dark, Json, ModelName, at_least, model_folders, open_model
+from unnoise.cli.base import Dark, Json, ModelName, Seed, at_least, model_folders, open_model
 
 if TYPE_CHECKING:
     from unnoise.model.model import Model
@@ -53,7 +53,7 @@ class PlotCommand:
         ),
     ] = False
     dark: Dark = False
-    seed: int = 0
+    seed: Seed = 0
     as_json: Json = False
 
     def run(self) -> int:

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class PrepareCommand:
-    """Turn text of any size into token shards, which --data takes without reading them into memory; killed, it goes on.
+    """Turn text of any size into token shards, which --data reads without loading them into memory.
+
+    A stopped run is resumed by the same command.
 
     Example: unnoise prepare path/to/texts --codec bpe-4096 --out data/texts
     """
@@ -38,15 +40,15 @@ class PrepareCommand:
     codec: Annotated[
         str,
         arg(
-            help="auto, text8, bytes, chars, bpe, bpe-4096, gpt2:FOLDER, a registered one, or a folder with a model or shards, "
-            "for its codec."
+            help="auto, text8, bytes, chars, bpe, bpe-4096, gpt2:FOLDER, a registered one, or a folder of a model or of "
+            "shards, whose codec is used."
         ),
     ] = "auto"
     field: Annotated[str, arg(help="The field or column with the text, of JSON, Parquet and Arrow.")] = "text"
-    lines: Annotated[bool, arg(help="Each line of a text file is a document.")] = False
+    lines: Annotated[bool, arg(help="Treat each line of a text file as a document.")] = False
     valid_share: Annotated[float, arg(help="Share of the documents, or of a single text, held out for valid.")] = 0.005
     test_share: Annotated[float, arg(help="Share held out for test.")] = 0.005
-    shard_size: Annotated[int, arg(help="Tokens of a shard, about.")] = 50_000_000
+    shard_size: Annotated[int, arg(help="Tokens per shard, approximately.")] = 50_000_000
     workers: Annotated[int | None, arg(help="Processes that tokenise; default: one for each core.")] = None
     as_json: Json = False
 
@@ -65,7 +67,7 @@ class PrepareCommand:
             follow = {} if bar is None else {"on_progress": bar.update, "say": bar.say}
             finished = prepare(self.sources, self.out, workers=self.workers or cores(), stop=stop, **follow, **options)
         if not finished:
-            print("stopped; what is done is kept: run the same command to go on", file=sys.stderr)
+            print("stopped; the work so far is kept: run the same command again to continue", file=sys.stderr)
             return 130
         index = read_index(self.out)
         if self.as_json:
@@ -146,7 +148,8 @@ def print_summary(index: "Index", folder: Path) -> None:
     missing = [split for split in ("valid", "test") if split not in index.splits]
     if missing:
         print(
-            f"nothing fell to {' and '.join(missing)}: raise the shares, add --lines if each line is a document, or valid=FILE"
+            f"no documents fell into the {' and '.join(missing)} split: raise the shares, add --lines if lines are documents, "
+            "or give valid=FILE"
         )
     if any(shards.lossless is False for shards in index.splits.values()):
-        print("the codec changes the text (letters or words that it lacks): the shards hold the text as it reads it")
+        print("the codec changes the text (letters or words that it lacks): the shards hold the changed text")

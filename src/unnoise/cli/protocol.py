@@ -8,17 +8,17 @@ if TYPE_CHECKING:
 
 
 def described(found: "Evaluation") -> str:
-    """The published kind of figure, the bound beside it, and what differs."""
+    """Return the published kind of number, the bound, and the parts of their difference."""
     facts = found.as_dict()
     one, chunks, bound = found.protocol, found.chunks, facts["bound"]
     lines = [f"{one.name} ({one.paper}) on {found.benchmark.name}, {found.split}: {one.words}"]
-    lost = f", {chunks.dropped:,} of {chunks.tokens:,} tokens in none" if chunks.dropped else ""
+    lost = f", {chunks.dropped:,} of {chunks.tokens:,} tokens in no window" if chunks.dropped else ""
     lines.append(
         f"{chunks.documents:,} documents, {len(chunks.x):,} windows of {chunks.x.shape[1]}{lost}; "
         f"measured on {found.windows:,}, {found.bound.tokens:,} tokens counted"
     )
     if chunks.x.shape[1] != found.benchmark.length and one.loss is not None:
-        lines.append(f"published figures are of windows of {found.benchmark.length}; these are the model's own")
+        lines.append(f"published numbers are for windows of {found.benchmark.length}; these are the model's own")
     if "published" in facts:
         mean = facts["published"]["mean"]
         value, unit = facts["published"]["value"], "bits per token" if one.bits else "perplexity"
@@ -44,7 +44,7 @@ def _difference(found: "Evaluation") -> list[str]:
     nats, error = found.difference
     tokens = found.bound.tokens
     verdict = {
-        None: "cannot be told from the bound by these draws",
+        None: "cannot be distinguished from the bound with these draws",
         True: f"lies {-nats:.5f} ± {error:.5f} nats a token above the bound",
         False: f"lies {nats:.5f} ± {error:.5f} nats a token below the bound: it is none itself",
     }[found.is_bound]
@@ -60,5 +60,5 @@ def cell_line(cell: "Cell") -> str:
     found = cell.found
     published = f"{found['published']['value']:9.3f} as published" if "published" in found else ""
     kind = "exact" if found["bound"]["exact"] else "bound"
-    again = ", done before" if cell.kept else ""
+    again = ", already computed" if cell.kept else ""
     return f"{cell.model}  {cell.benchmark:12s}{published}  {found['bound']['perplexity']:9.3f} {kind}{again}"

@@ -16,10 +16,12 @@ class StudioCommand:
     Example: unnoise studio --model runs/first --port 8000
     """
 
-    model: Annotated[str | None, arg(help="Folder of a trained model, or a bundled name; default: all at hand.")] = None
-    host: Annotated[str, arg(help="Address to listen at; other machines need a token, which is printed.")] = "127.0.0.1"
+    model: Annotated[
+        str | None, arg(help="Folder of a trained model, or a bundled name; default: all bundled and in runs/.")
+    ] = None
+    host: Annotated[str, arg(help="Address to listen on; other machines need a token, which is printed.")] = "127.0.0.1"
     port: Annotated[int, arg(help="Port; 0 is any free one.")] = 8000
-    token: Annotated[str | None, arg(help="Token to ask for; default: none at 127.0.0.1, else a random one.")] = None
+    token: Annotated[str | None, arg(help="Access token; default: none at 127.0.0.1, else a random one.")] = None
     device: Device = "auto"
 
     def run(self) -> int:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from unnoise.training.loop import TrainingRun
     from unnoise.training.report import Report
 
-ENOUGH = "this run has its {} steps already: give more --steps (or --minutes) to train on"
+ENOUGH = "the run already finished ({} steps): pass a larger --steps (or --minutes) to train further"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +31,9 @@ class TrainCommand(RunCommand):
     Example: unnoise train mdlm --data sotu --out runs/first --minutes 3
     """
 
-    out: Annotated[Path | None, arg(help="Folder to write; default: runs/METHOD-DATA, or runs/RECIPE.")] = None
-    resume: Annotated[bool, arg(help="Go on from the run in --out, with its options; more steps may be given.")] = False
-    batch: Annotated[int, arg(aliases=("--global-batch",), help="Texts to an update, over all processes.")] = 8
+    out: Annotated[Path | None, arg(help="Output folder; default: runs/METHOD-DATA, or runs/RECIPE.")] = None
+    resume: Annotated[bool, arg(help="Resume the run in --out with its options; a larger --steps may be given.")] = False
+    batch: Annotated[int, arg(aliases=("--global-batch",), help="Sequences per update, over all processes.")] = 8
     workers: Workers = 1
     track: Annotated[Literal["tensorboard", "wandb", "trackio"] | None, arg(help="Also log to an experiment tracker.")] = None
     device: Device = "auto"
@@ -85,7 +85,7 @@ class TrainCommand(RunCommand):
                     return run, report
         run = prepare_run(*last, self.resume, device)
         if run.done and speaks:
-            print(f"going on from step {run.done}" if run.progress < 1 else ENOUGH.format(run.done), file=sys.stderr)
+            print(f"resuming at step {run.done}" if run.progress < 1 else ENOUGH.format(run.done), file=sys.stderr)
         tracked = self.track is not None and distributed.rank() == 0
         trackers = [Tracker(str(self.track), self.folder, asdict(self.options()))] if tracked else []
         return run, train_with_bar(run, show=speaks, callbacks=trackers)
@@ -132,7 +132,7 @@ def _print_result(run: "TrainingRun", report: "Report") -> None:
     from unnoise.evaluation.dataset import LOSSY, figure_kind
 
     if not report.finished:
-        print(f"stopped at step {report.steps}; everything is saved: run the same command with --resume to go on")
+        print(f"stopped at step {report.steps}; everything is saved: run the same command with --resume to continue")
         return
     print(
         f"{run.model.method.name}: {report.bits_before:.3f} → {report.bits:.3f} ± {report.stderr:.3f} "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.cli.base import Device, Json, ModelName, at_least, open_model, percent, say_read
+from unnoise.cli.base import Device, Json, ModelName, Seed, at_least, open_model, percent, say_read
 from unnoise.cli.workers import Workers, chosen_workers, run_together
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ OWN = "default: what the model recommends, or "
 
 
 Stream = Annotated[
-    bool, arg(help="Print while it is written: token by token (ar), block by block (bd3lm), all at once (other methods).")
+    bool,
+    arg(help="Print a sample as it is generated: token by token (ar), block by block (bd3lm), all at once (others)."),
 ]
 
 
@@ -32,24 +33,22 @@ class WritingCommand:
     """The options of every command that writes."""
 
     model: ModelName = None
-    num_samples: Annotated[int, arg(help="How many texts.")] = 2
+    num_samples: Annotated[int, arg(help="Number of samples.")] = 2
     steps: Annotated[
         int | None,
         arg(
-            help=f"Network calls, at most (first-hitting, ar, ardm: one for each token; bd3lm: some for each block); {OWN}128."
+            help=f"Network calls per sample, at most (first-hitting, ar, ardm: one per token; bd3lm: some per block); {OWN}128."
         ),
     ] = None
     sampler: Annotated[
         str | None,
-        arg(help=f"A name from `unnoise ls`, with its fields as in remasking:rate=0.05; {OWN}the method's."),
+        arg(help=f"Name of a sampler from `unnoise ls`, with its fields, such as remasking:rate=0.05; {OWN}the method's."),
     ] = None
-    temperature: Annotated[float | None, arg(help=f"Of the network's distribution; 0 takes the likeliest token; {OWN}1.")] = (
-        None
-    )
-    top_p: Annotated[float | None, arg(help=f"Keep the likeliest tokens of so much probability; {OWN}1.")] = None
-    label: Annotated[str | None, arg(help="The class of what is written, for a model trained with labels.")] = None
-    guidance: Annotated[float, arg(help="How much the label is insisted on; 1 is the model's own conditional.")] = 1.0
-    seed: int = 0
+    temperature: Annotated[float | None, arg(help=f"Sampling temperature; 0 takes the likeliest token; {OWN}1.")] = None
+    top_p: Annotated[float | None, arg(help=f"Keep the likeliest tokens that have this probability together; {OWN}1.")] = None
+    label: Annotated[str | None, arg(help="Class of the samples, for a model trained with labels.")] = None
+    guidance: Annotated[float, arg(help="Guidance scale of the label; 1 is the model's own conditional.")] = 1.0
+    seed: Seed = 0
     device: Device = "auto"
     as_json: Json = False
 
@@ -90,8 +89,8 @@ class WritingCommand:
         if "sampler" in taken and not named_sampler(taken["sampler"]).keeps_distribution:
             plain.insert(0, f"--sampler {model.own_sampler}")
         used = ", ".join(f"{name.replace('_', '-')} {value}" for name, value in taken.items())
-        back = f" ({' '.join(plain)} for its own distribution)" if plain else ""
-        print(f"with the model's own sampling options: {used}{back}", file=sys.stderr)
+        back = f" (for its own distribution: {' '.join(plain)})" if plain else ""
+        print(f"using the sampling options that the model recommends: {used}{back}", file=sys.stderr)
 
     def _stream(self, model: "Model", prefix: str, length: int | None) -> int:
         """Print texts while they are written."""
@@ -118,16 +117,16 @@ class WritingCommand:
 
 @dataclass
 class GenerateCommand(WritingCommand):
-    """Write new texts.
+    """Generate texts, or images with a model of images.
 
     Example: unnoise generate --model runs/first --num-samples 3 --watch
     """
 
-    length: Annotated[int | None, arg(help="Tokens of a text (flexmdm: at most); default: the model's length.")] = None
-    watch: Annotated[bool, arg(help="Watch the first text emerge from noise.")] = False
+    length: Annotated[int | None, arg(help="Tokens of a sample (flexmdm: at most); default: the model's length.")] = None
+    watch: Annotated[bool, arg(help="Show how the first sample emerges from noise.")] = False
     stream: Stream = False
-    replay: Annotated[Path | None, arg(help="Write the chain as an HTML page that plays.")] = None
-    out: Annotated[Path | None, arg(help="The sheet that a model of images writes; default: samples.png.")] = None
+    replay: Annotated[Path | None, arg(help="Write the chain as an animated HTML page.")] = None
+    out: Annotated[Path | None, arg(help="File for the images of a model of images; default: samples.png.")] = None
 
     workers: Workers = 1
 
@@ -243,9 +242,9 @@ class CompleteCommand(WritingCommand):
     Example: unnoise complete --prefix "my fellow citizens" --suffix "god bless america" --length 120
     """
 
-    prefix: str = ""
-    suffix: str = ""
-    length: Annotated[int | None, arg(help="Tokens of the whole text; default: the model's length.")] = None
+    prefix: Annotated[str, arg(help="Beginning of the text.")] = ""
+    suffix: Annotated[str, arg(help="End of the text.")] = ""
+    length: Annotated[int | None, arg(help="Length of the whole text in tokens; default: the model's length.")] = None
     blanks: Annotated[int | None, arg(help="Tokens to write between the two, instead of --length.")] = None
     stream: Stream = False
 

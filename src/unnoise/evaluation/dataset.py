@@ -41,6 +41,13 @@ def read_texts(model: Model, whole: bool) -> None:
 LOSSY = "the codec changes the text (letters or words that it lacks): these are bits of the text as it reads it"
 
 
+def kind_of_piece(model: Model) -> str:
+    """Return the name of the pieces that a model measures data in: images, sentences, whole texts or windows."""
+    if model.codec.grid:
+        return "images"
+    return "sentences" if model.process.variable_length else "whole texts" if model.whole_texts else "windows"
+
+
 def figure_kind(model: Model) -> str:
     """What a figure of this model is."""
     return "exact" if model.method.exact else "upper bound"

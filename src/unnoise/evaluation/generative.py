@@ -33,7 +33,7 @@ class OwnJudge:
 
     def __init__(self, model: Model):
         if not model.method.exact:
-            raise ValueError(f"a judge needs an exact likelihood, as ar has; {model.method.name} has a bound")
+            raise ValueError(f"a judge needs an exact likelihood, such as a model of ar; {model.method.name} has only a bound")
         self.model = model
 
     def bits_per_char(self, texts: Sequence[str]) -> float:
@@ -48,7 +48,7 @@ class OwnJudge:
     def _score(self, texts: Sequence[str]) -> Score:
         score = self.model.score(texts)
         if score.read is not None:
-            raise ValueError("the judge reads another alphabet than these texts are written in: take one with the same codec")
+            raise ValueError("the judge has another alphabet than these texts: use a judge with the same codec")
         return score
 
 

@@ -64,26 +64,26 @@ class TrainingOptions:
     """How to train. Give steps or minutes; warm-up and cool-down are shares of the run."""
 
     steps: int | None = None
-    """Train for so many steps …"""
+    """Number of training steps."""
     minutes: float | None = None
-    """… or for so many minutes (3, if neither is given)."""
+    """Minutes of training, instead of steps; default: 3, if neither is given."""
     loss: Loss = "fast"
     """fast (what learns fastest, where the method has such an objective) or paper (what the paper trains)."""
     curriculum: bool = True
-    """A fast loss begins with little noise; without this it has every noise level from the start, as suits a model that is
-    trained on."""
+    """A fast loss begins with little noise. With --no-curriculum it has every noise level from the start, which suits a model
+    that was trained before."""
     batch: int = 8
-    """Texts to an update, over all processes (the global batch)."""
+    """Sequences per update, over all processes (the global batch)."""
     device_batch: int | None = None
-    """Texts that a process reads at once; by default its whole share of the batch. It changes memory, not results."""
+    """Sequences that a process evaluates at once; default: its whole share of the batch. It changes memory, not results."""
     accumulate: int | None = None
-    """Or: in how many parts a process reads its share (gradient accumulation)."""
+    """Parts in which a process evaluates its share of the batch (gradient accumulation), instead of device_batch."""
     seed: int = 0
-    """Of the first weights, the batches and the noise."""
+    """Seed of the initial weights, the batches and the noise."""
     matrix_lr: float = 0.02
     """Learning rate of Muon, for matrices."""
     other_lr: float = 0.003
-    """Learning rate of Adam, for the rest."""
+    """Learning rate of Adam, for the other weights."""
     warmup: float = 0.02
     """Share of the run over which the learning rates rise."""
     cooldown: float = 1.0
@@ -93,17 +93,17 @@ class TrainingOptions:
     ema: float = 0.0
     """Decay of the averaged weights (EMA); 0 keeps none."""
     eval_every: int | None = None
-    """Steps between evaluations; default: a tenth of the run, or 250 where it is counted in minutes."""
+    """Steps between evaluations; default: a tenth of the run, or 250 for a run counted in minutes."""
     eval_windows: int = 128
-    """Held-out texts in an evaluation."""
+    """Held-out sequences per evaluation."""
     save_every: int | None = 200
     """Steps between checkpoints."""
     keep: int = 2
-    """Checkpoints that are kept, the newest ones."""
+    """Number of checkpoints to keep, the newest ones."""
     compile: bool = False
     """torch.compile the network: slow to start, then faster."""
     precision: Precision = "auto"
-    """Of the network's products: float32, bfloat16, or auto (bfloat16 on CUDA). Weights and moments are float32."""
+    """Precision of the network's products: float32, bfloat16, or auto (bfloat16 on CUDA). Weights and moments are float32."""
     checkpoint_activations: bool = False
     """Keep only each block's input and compute the block again in the backward pass: less memory, more time."""
     deterministic: bool = False
@@ -111,9 +111,9 @@ class TrainingOptions:
     shard: bool = False
     """Share out weights, gradients and moments over the processes (FSDP2), instead of a copy for each (DDP)."""
     bad_steps: int = 3
-    """Steps in a row that may be left out because the loss or gradient is not finite, before the run stops."""
+    """Steps in a row that may be skipped because the loss or gradient is not finite, before the run stops."""
     profile: int = 0
-    """Steps to profile, after the first five; writes profile.json (for chrome://tracing) and profile.txt."""
+    """Steps to profile after the first five; writes profile.json (for chrome://tracing) and profile.txt."""
 
     optimizer: Optimizer = "muon"
     """muon (Muon for matrices, Adam for the rest) or adamw (torch's AdamW for everything; Adam, where weight_decay is 0)."""
@@ -123,19 +123,19 @@ class TrainingOptions:
     """Learning rate of the process's own parameters (a noise schedule, embeddings), with either optimizer; default: what the
     method has (genmd4: 0.03), or that of the network."""
     beta2: float = 0.95
-    """Memory of Adam and AdamW for squared gradients."""
+    """Decay of the average of squared gradients in Adam and AdamW."""
     weight_decay: float = 0.0
-    """Weight decay of AdamW; what a process learns has none."""
+    """Weight decay of AdamW; a process's own parameters have none."""
     weight_decay_on: Decayed = "matrices"
     """matrices (not biases, norms and embeddings) or all weights of the network."""
     warmup_steps: int | None = None
-    """Warm-up in steps, in place of a share of the run."""
+    """Warm-up in steps, instead of a share of the run."""
     decay: Decay = "linear"
     """How the learning rates fall over the cool-down; inverse-sqrt falls from the end of the warm-up, constant not at all."""
     decay_to: float = 0.01
-    """What is left of the learning rates at the end of the run, with exponential decay."""
+    """Share of the learning rates that is left at the end of the run, with exponential decay."""
     dropout: float = 0.0
-    """Share of the features that each branch of the network leaves out, in training."""
+    """Share of the features that each branch of the network drops in training."""
 
     def __post_init__(self) -> None:
         if self.steps is not None and self.minutes is not None:
@@ -199,19 +199,19 @@ class RunOptions(TrainingOptions):
     heads: int | None = None
     """Override the size's number of heads."""
     length: int | None = None
-    """Tokens of a text: 256, or with --init as many as that model's."""
+    """Length of a sequence in tokens; default: 256, or with --init the length of that model."""
     codec: str = "auto"
-    """auto, text8, bytes, chars, bpe, bpe-4096, gpt2:FOLDER, a registered one, or a folder with a model or shards, for its."""
+    """auto, text8, bytes, chars, bpe, bpe-4096, gpt2:FOLDER, a registered one, or the folder of a model or of shards."""
     init: str | None = None
-    """Start from the weights of a trained model, a folder or a bundled name, with its codec and the shape of its network; what
-    --network adds to that (transformer:pointer=true) begins anew."""
+    """Start from the weights of a trained model, a folder or a bundled name, with its codec and the shape of its network; parts
+    that --network adds (transformer:pointer=true) start untrained."""
     stages: str = ""
-    """What is trained first, with its share of the run: ar=0.5 trains the first half as ar, and goes on from its weights;
-    several are divided by ;"""
+    """Methods to train first, with their shares of the run, divided by ; : ar=0.5 trains ar for the first half of the run and
+    continues from its weights."""
     texts: TextsCut = "windows"
-    """windows (of all the text as one stream) or whole (each line of a file, or record, is a text with an end of its own)."""
+    """windows (of all the text as one stream) or whole (each line of a file, or record, is a text with an end)."""
     network: str = "transformer"
-    """transformer, or a registered one, with its fields as in gru:width=128."""
+    """transformer or a registered network, with its fields, such as gru:width=128."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
