@@ -1,4 +1,4 @@
-"""What `--help` and the commands print: defaults in words, one paragraph per option, the codec's own units."""
+"""The words of `--help` and of the commands: defaults in words, one paragraph per option, the codec's own units."""
 
 import json
 import re
