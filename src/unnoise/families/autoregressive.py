@@ -129,10 +129,10 @@ class LeftToRight(Sampler):
             place = torch.tensor([i], device=x.device)
             x = x.index_copy(1, place, token[:, None])
             if denoiser.track_confidence:
-                chance = gather(log_probs[:, -1], token).exp().float()
+                chance = gather(log_probs[:, -1], token).exp().to(confidence.dtype)
                 confidence = confidence.index_copy(1, place, chance[:, None])
             unread = token[:, None]
-            ended |= x[:, i] == end
+            ended |= (x[:, i] == end) & free[:, i]  # an end that is given ends nothing
             if all(somewhere_free[i:]):
                 x = torch.where(ended[:, None] & ((((x == end) & free).cumsum(1) > 0) & free), torch.as_tensor(end or 0), x)
                 if bool(ended.all()) and i < length - 1:

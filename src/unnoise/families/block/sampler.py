@@ -90,10 +90,10 @@ class BlockSampler(Sampler):
             if written[k]:
                 sampler = self.of_block(here.stop - here.start, calls)
                 for frame in text.frames(sampler, k, here, free, generator, self.temperature, self.top_p):
+                    if frame.t == 0 and not given_later:
+                        text.stop_at(process.end, here, free)
                     settled = here.start if frame.t else here.stop
-                    yield frame._replace(t=1 - (k + 1 - frame.t) / number, settled=settled)
-            if not given_later:
-                text.stop_at(process.end, here)
+                    yield frame._replace(t=1 - (k + 1 - frame.t) / number, x=text.x, settled=settled)
             if not len(text.alive):
                 break
             if k < number - 1:
@@ -149,16 +149,18 @@ class _Text:
             return self.network.within(self.cache)
         return _reading_all(self.network, self.x[self.alive, : here.start], self.size)
 
-    def stop_at(self, end: int | None, here: slice) -> None:
-        """Texts that have ended in this block are filled with their end, and written no further."""
-        ended = (self.x[self.alive, here] == end).any(1) if end is not None else None
-        if ended is None or not bool(ended.any()):
+    def stop_at(self, end: int | None, here: slice, free: Tensor) -> None:
+        """Fill texts that have ended in this block with their end; they are written no further. An end that is given ends
+        nothing, and given tokens stay."""
+        if end is None:
+            return
+        written = (self.x == end) & free
+        ended = written[self.alive, here].any(1)
+        if not bool(ended.any()):
             return
         rows = self.alive[ended]
         x = self.x.clone()
-        after = (x[rows] == end).cumsum(1) > 0
-        after[:, : here.start] = False
-        x[rows] = torch.where(after, int(end or 0), x[rows])
+        x[rows] = torch.where((written[rows].cumsum(1) > 0) & free[rows], end, x[rows])
         self.x, self.alive = x, self.alive[~ended]
         if self.cache is not None:
             self.cache.keep(~ended)
