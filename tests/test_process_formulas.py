@@ -166,3 +166,65 @@ def test_masks_fall_at_the_rate_of_each_token() -> None:
     assert torch.allclose(hidden(learned, None), t**w, atol=0.01)
     assert torch.allclose(hidden(learned, s), 1 - (1 - t**w) / (1 - s**w), atol=0.01)
     assert torch.allclose(hidden(linear, s), torch.full((2,), 1 - 0.4 / 0.7), atol=0.01)
+
+
+@pytest.mark.parametrize("name", [*PROCESSES, "hybrid"])
+def test_noise_is_linear_in_any_weights(name: str) -> None:
+    """Σ_{x_0} w(x_0) q(x_t | x_0) by the matrix, also of weights that are negative or do not sum to one."""
+    process = made_by(name)
+    weights = torch.randn(5, VOCAB, generator=torch.Generator().manual_seed(0))
+    t = torch.linspace(0.1, 0.9, 5)
+    wanted = torch.einsum("pk,pks->ps", weights, process.transition(None, t)[:, :VOCAB])
+    assert torch.allclose(process.push(weights, t), wanted, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", [*PROCESSES, "hybrid"])
+def test_noise_that_is_not_forgotten_can_be_undone(name: str) -> None:
+    """v with v·T = ratios, of a step after which the slowest mode has decayed to 10⁻³ and others to less."""
+    process = made_by(name)
+    s, t = torch.full((5,), 0.2), torch.full((5,), 0.9)
+    if isinstance(process, Markov):  # with modes of 10⁻⁸: still above what is forgotten
+        t = torch.full((5,), 0.985)
+    v = torch.rand(5, process.states, generator=torch.Generator().manual_seed(0)) + 0.1
+    pushed = (v[:, None] @ process.transition(s, t))[:, 0]
+    undone = process.unpush(pushed, s, t)
+    again = (undone[:, None] @ process.transition(s, t))[:, 0]
+    assert torch.allclose(again, pushed, atol=1e-9)
+    if isinstance(process, Markov):
+        modes = torch.linalg.eigvals(process.transition(s, t)[0]).abs()
+        assert float(modes.min()) < 1e-4
+        if float(modes.min()) > 1e-8:
+            assert torch.allclose(undone, v, atol=1e-3)
+    else:
+        assert torch.allclose(undone, v, atol=1e-7)
+
+
+def test_a_state_that_cannot_become_this_one_has_no_probability() -> None:
+    """Masked noise never leads from one token to another: the reverse step of any score keeps the token, to the digit."""
+    process = Masked(3, Linear())
+    score = ScorePrediction(torch.randn(3, 4, generator=torch.Generator().manual_seed(0)))
+    x_t = torch.arange(3)
+    found = score.reverse(process, x_t, torch.full((3,), 0.2), torch.full((3,), 0.6)).exp()
+    assert torch.allclose(found, torch.eye(4)[:3], atol=1e-25)
+    assert torch.allclose(score.clean(process, x_t, torch.full((3,), 0.6)).exp(), torch.eye(3), atol=1e-25)
+
+
+@pytest.mark.parametrize("name", [*PROCESSES, "hybrid"])
+def test_linear_ratios_of_any_real_weights(name: str) -> None:
+    """s_y = 1 + Σ_{x_0} w(x_0)·[q(y|x_0)/q(x_t|x_0) − 1], of the x_0 that can have become x_t; w may be negative.
+
+    The entry at x_t means nothing.
+    """
+    process = made_by(name)
+    n = process.states
+    weights = 2 * torch.randn(n, VOCAB, generator=torch.Generator().manual_seed(0))
+    x_t, t = torch.arange(n), torch.full((n,), 0.6)
+    q = process.transition(None, t[0])[:VOCAB]  # [x_0, y]
+    wanted = torch.ones(n, n)
+    for place in range(n):
+        for x in range(VOCAB):
+            if q[x, place] > 0:
+                wanted[place] += weights[place, x] * (q[x] / q[x, place] - 1)
+    found = process.linear_ratios(weights, x_t, t)
+    assert float(wanted.min()) < -0.5
+    assert torch.allclose(found.scatter(-1, x_t[:, None], 1.0), wanted, atol=1e-8, rtol=1e-8)

@@ -1,12 +1,13 @@
 """Random numbers by row: good ones, and row i's depend on (seed, i) alone."""
 
+import itertools
 import math
 
 import pytest
 import torch
 
 import unnoise
-from unnoise.rng import RowGenerator, draw, integers, normal, poisson
+from unnoise.rng import RowGenerator, bits, draw, integers, inverse_cdf, normal, poisson, seed_of
 from unnoise.sampler_table import named_sampler
 
 CPU = torch.device("cpu")
@@ -122,3 +123,51 @@ def test_rows_given_differently_do_not_disturb_each_other() -> None:
         first_row=1,
     )
     assert torch.equal(both[1:], alone)
+
+
+def test_numbers_at_some_places_are_those_of_the_whole() -> None:
+    """u(seed, row, call, place): which other places are needed makes no difference."""
+    where = torch.tensor([[False, True, False, True], [True, True, False, False], [False, False, False, True]])
+    whole = rows(0, 1, 2).uniform((3, 4))
+    assert torch.equal(rows(0, 1, 2).uniform((3, 4), where), whole[where])
+
+
+def test_branches_share_no_numbers_with_the_calls() -> None:
+    parent = rows(5)
+    calls = [bits(parent.keys(), 40) for _ in range(40)]
+    branches = [rows(5).branch(number) for number in range(40)]
+    keys = [branch.keys() for branch in branches for _ in range(40)]
+    every = torch.cat([*(call.flatten() for call in calls), *keys])
+    assert len(every.unique()) == len(every)
+
+
+def test_a_seed_of_several_numbers_depends_on_their_order() -> None:
+    seeds = {seed_of(*some) for some in itertools.product(range(6), repeat=3)}
+    assert len(seeds) == 6**3
+
+
+def test_a_weight_of_zero_is_never_drawn() -> None:
+    """min{ y : Σ_{k≤y} p_k > u·Σ p }, also at u = 0 and where u·Σ p rounds up to Σ p."""
+    assert int(inverse_cdf(torch.tensor([0.0, 0.0, 1.0, 0.0]), torch.tensor(0.0, dtype=torch.float64))) == 2
+    smallest = torch.tensor([0.0, 5e-324, 0.0], dtype=torch.float64)
+    assert int(inverse_cdf(smallest, torch.tensor(0.9, dtype=torch.float64))) == 1
+
+
+def test_a_weight_of_a_billionth_is_drawn_as_often_as_it_says() -> None:
+    """Between two large ones: in float32 it would vanish."""
+    probs = torch.tensor([1.0, 1e-9, 1.0], dtype=torch.float64)
+    u = (1 + torch.tensor([-0.5, 0.1, 0.5, 0.9, 1.5], dtype=torch.float64) * 1e-9) / float(probs.sum())
+    assert inverse_cdf(probs.expand(5, 3), u).tolist() == [0, 1, 1, 1, 2]
+
+
+@pytest.mark.parametrize("mean", [0.0, 0.05, 0.5, 3.0, 40.0])
+def test_counts_have_their_tail(mean: float) -> None:
+    """e^{−λ} λ^k/k! for every k, the large ones included: as often as 200,000 draws should have them."""
+    size = 200_000
+    found = poisson(torch.full((size, 1), mean, dtype=torch.float64), RowGenerator(1, torch.arange(size)))[:, 0]
+    k = torch.arange(int(found.max()) + 30, dtype=torch.float64)
+    p = (torch.xlogy(k, torch.tensor(mean, dtype=torch.float64)) - mean - torch.lgamma(k + 1)).exp()
+    awaited, counted = p * size, torch.bincount(found, minlength=len(k)).double()
+    beyond = int((awaited.flip(0).cumsum(0).flip(0) > 20).sum()) - 1  # the last k with twenty beyond it
+    assert abs(float(counted[beyond:].sum() - awaited[beyond:].sum())) < 6 * math.sqrt(float(awaited[beyond:].sum()) + 1)
+    assert ((counted - awaited).abs() < 6 * awaited.sqrt() + 6).all()

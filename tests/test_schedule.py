@@ -1,11 +1,13 @@
 """α, α′, 1 − α, inverse of every schedule, in both precisions."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, strategies as st
 
 from cases import SCHEDULES, per_token
-from unnoise import CosineTable, Geometric, Linear, LogLinear, Markov, PerToken, Polynomial, Table
+from unnoise import Cosine, CosineTable, Geometric, Linear, LogLinear, Markov, PerToken, Polynomial, Table
 from unnoise.process.markov import mutual_information_schedule
 
 ALL = {**SCHEDULES, "per-token": lambda: per_token(5)}
@@ -149,3 +151,18 @@ def test_the_mutual_information_falls_in_a_straight_line(chain: Markov) -> None:
         independent = joint.sum(1, keepdim=True) * joint.sum(0, keepdim=True)
         information = float((torch.xlogy(joint, joint) - torch.xlogy(joint, independent)).sum())
         assert information == pytest.approx((1 - t) * entropy, abs=1e-6 * entropy + 1e-9)
+
+
+def test_the_total_rate_has_its_digits_at_both_ends() -> None:
+    """σ̄ = −log α in float32: −log1p(−noise) where the noise is small, −log α where the signal is."""
+    for schedule, times in (
+        (Linear(), (1e-6, 0.3, 0.9999)),
+        (LogLinear(1e-6), (1e-6, 0.999, 1.0)),
+        (LogLinear(1e-3), (1e-5, 1.0)),
+        (Cosine(), (1e-5, 0.999)),
+    ):
+        for time in times:
+            t = torch.tensor(time, dtype=torch.float32)
+            exact = schedule.sigma(t.double())
+            assert float((schedule.sigma(t).double() - exact).abs() / exact) < 2e-6
+            assert float(exact) == pytest.approx(-math.log(float(schedule.alpha(t.double()))), rel=1e-9)

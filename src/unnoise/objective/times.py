@@ -141,9 +141,7 @@ def own_rows(values: Tensor, generator: Generator) -> Tensor:
     return values[generator.rows] if isinstance(generator, RowGenerator) else values
 
 
-def sample_times(
-    batch: int, device: torch.device, generator: Generator, start: float = 0.0, power: float = 1.0
-) -> tuple[Tensor, Tensor]:
-    """t = start + (1 − start)·v^power with v stratified, and its weight: [B] float64 each."""
-    w, slope = PowerTimes(power).warp(stratified(batch, device, generator), start)
-    return (start + (1 - start) * w).clamp(1e-9, LATEST), (1 - start) * slope
+def sample_times(batch: int, device: torch.device, generator: Generator, power: float) -> tuple[Tensor, Tensor]:
+    """Return t = v^power on [0, 1] with v stratified, and its weight: [B] float64 each."""
+    t, weight = PowerTimes(power).warp(stratified(batch, device, generator), 0.0)
+    return t.clamp(1e-9, LATEST), weight

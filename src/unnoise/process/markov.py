@@ -130,7 +130,9 @@ class Markov(Process):
             return super().push(weights, t)
         modes = self._ratio(None, t).double()[..., None] ** self.powers
         pushed = (weights.double() @ self.left * modes) @ self.right
-        return _floor(pushed, weights.double().sum(-1, keepdim=True)).to(weights.dtype)
+        scale = weights.double().abs().sum(-1, keepdim=True)
+        positive = (weights >= 0).all(-1, keepdim=True)  # what is below zero then is rounding error, however large it is
+        return torch.where(positive, _floor(pushed, scale), _floor(pushed.abs(), scale) * pushed.sign()).to(weights.dtype)
 
     def row(self, x_s: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
         if not self.spectral:
