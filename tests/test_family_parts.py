@@ -198,7 +198,8 @@ def test_guided_blocks_are_written_as_guided_with_a_cache_too() -> None:
             weight.add_(0.5 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(weight.numel())))
     denoiser = model.denoiser.condition(1, 3.0)
     with_cache, without = (
-        sample(model.process, denoiser, batch=30, length=6, sampler=BlockSampler(cache=cache), seed=0) for cache in (True, False)
+        sample(model.process, denoiser, batch=30, length=6, sampler=BlockSampler(cache=cache), seed=0)
+        for cache in (True, False)
     )
     assert torch.equal(with_cache, without)
     plain = sample(model.process, model.denoiser.condition(1), batch=30, length=6, sampler=BlockSampler(), seed=0)
@@ -247,6 +248,32 @@ def test_steps_of_gaussian_noise_add_up() -> None:
     assert float(variance) == pytest.approx(1 / precision) and float(mean) == pytest.approx(wanted)
 
 
+@pytest.mark.parametrize("network_free", [False, True])
+def test_the_gaussian_bound_has_three_terms(network_free: bool) -> None:
+    """Where much signal is left at t = 1 the third, KL(q(z_1|x_0) ‖ N(0, I)) = ½ Σ_d (ā v_d² − ā − log(1 − ā)), counts."""
+    process = unnoise.Gaussian(3, width=2, gamma=(-4.0, -1.0)).double()
+    objective = unnoise.GaussianElbo(process, network_free)
+
+    def lopsided(z: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
+        return MeanPrediction(torch.tensor([0.5, 0.3, 0.2]).log().expand(*z.shape[:2], 3))
+
+    x = torch.tensor([[0, 1, 2, 2]]).repeat(20_000, 1)
+    with torch.no_grad():
+        found = objective(lopsided, x, torch.Generator().manual_seed(0)).mean()
+        table, signal = process.table()[x[0]], 1 / (1 + math.exp(-1.0))  # ā(1) = sigmoid(−γ_1)
+        third = 0.5 * (signal * table.square() - signal - math.log(1 - signal)).sum()
+        guess = torch.tensor([0.5, 0.3, 0.2]) @ process.table()
+        snr = math.exp(4.0) - math.exp(1.0)  # −∫ SNR′ dt
+        first = 0.5 * snr * (table - guess).square().sum()
+        second = -torch.tensor([0.5, 0.3, 0.2]).log()[x[0]].sum()
+        if network_free:
+            z = process.diffuse(process.table()[x], torch.zeros(len(x)), torch.Generator().manual_seed(1))
+            known = torch.log_softmax(process.log_likelihood(z, torch.zeros(len(x))), -1)
+            second = -known.gather(-1, x[..., None]).sum((1, 2)).mean()
+    assert float(third) > 1
+    assert float(found) == pytest.approx(float(first + second + third), rel=2e-2, abs=0.05)
+
+
 def test_the_messages_of_a_flow_begin_with_the_least_accurate() -> None:
     """After i of n messages about token 0, log θ_0/θ_1 has the mean K·β(i/n) and the variance 2K·β(i/n)."""
     process, states = BayesianFlow(3, accuracy=4.0), []
@@ -256,6 +283,7 @@ def test_the_messages_of_a_flow_begin_with_the_least_accurate() -> None:
         return MeanPrediction(torch.tensor([0.0, -torch.inf, -torch.inf]).expand(state.shape))
 
     sample(process, certain, batch=20_000, length=1, sampler=FlowSampler(5), seed=0)
+    assert torch.equal(states[0], torch.ones(20_000, 1, 3))  # the network reads K·θ, and θ is 1/K at first
     for i, state in enumerate(states):
         beta = 4.0 * (i / 4) ** 2
         odds = (state[:, 0, 0] / state[:, 0, 1]).double().log()
@@ -326,8 +354,12 @@ def test_any_order_of_a_wrong_model_is_above_its_likelihood() -> None:
     toy = Toy(3, 2)
     process = Masked(3, Linear())
     denoiser = Random(toy, process, time=0.0)
-    both = torch.stack([ImportanceWeighted(process, 1).at(denoiser, toy.x, torch.tensor([order]).repeat(9, 1)[None])
-                        for order in ([0, 1], [1, 0])])
+    both = torch.stack(
+        [
+            ImportanceWeighted(process, 1).at(denoiser, toy.x, torch.tensor([order]).repeat(9, 1)[None])
+            for order in ([0, 1], [1, 0])
+        ]
+    )
     likelihood = -(torch.logsumexp(-both, 0) - math.log(2))
     drawn = torch.stack([AnyOrder(process)(denoiser, toy.x, torch.Generator().manual_seed(i)) for i in range(400)]).mean(0)
     assert torch.allclose(drawn, both.mean(0), atol=0.1) and (both.mean(0) >= likelihood - 1e-12).all()

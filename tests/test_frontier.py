@@ -36,6 +36,8 @@ def test_variety_by_hand() -> None:
     assert distinct_n(["a b a b", "a b"], 2) == pytest.approx(2 / 4) and distinct_n(["a"], 2) == 0
     points = [Point("x", 1, ppl, 0, h, 0, 0, 0) for ppl, h in ((10, 2), (5, 1), (11, 1.5), (5, 0.5))]
     assert best(points) == points[:2]
+    points = [Point("x", 1, ppl, 0, h, 0, 0, 0) for ppl, h in ((10, 2), (9, 2), (9, 2), (8, 1), (8, 1.5))]
+    assert best(points) == [points[1], points[2], points[4]]  # as varied at less, and twice the same
 
 
 def test_the_judge_reads_texts_in_its_own_tokens() -> None:

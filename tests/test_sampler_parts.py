@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import unnoise
 from cases import build
 from toy import Exact, Random, Toy, chi_square, texts
 from unnoise import (
@@ -154,6 +155,27 @@ def test_a_step_of_euler_that_is_too_long_is_scaled_to_one() -> None:
     rate = 1 / 0.1 / 3  # β/K with β = 1/(1 − t)
     wanted = torch.tensor([[1 - 0.001 * rate * 40, 0.001 * rate * 30, 0.001 * rate * 10]])
     assert torch.allclose(short, wanted, atol=1e-12)
+
+
+def test_a_nucleus_is_that_of_the_distribution_at_its_temperature() -> None:
+    """At temperature 2 the roots 0.377, 0.292, 0.207 and 0.119 (of 1.879) have 0.7 of the mass with the third only."""
+    p = torch.tensor([0.5, 0.3, 0.15, 0.05])
+    roots = p.sqrt()[:3]
+    assert torch.allclose(MeanPrediction(p.log()).shaped(2.0, 0.7).log_probs[:3].exp(), roots / roots.sum(), atol=1e-12)
+    assert MeanPrediction(p.log()).shaped(0.5, 0.9).log_probs.exp().tolist() == pytest.approx([25 / 34, 9 / 34, 0, 0])
+
+
+def test_a_score_is_scaled_at_the_time_of_its_own_row() -> None:
+    """At some positions of texts with other times each: the same as there among all."""
+    model = unnoise.Model.build("sedd-absorb", length=4, width=16, depth=1, heads=2)
+    x_t = torch.full((3, 4), model.process.mask)
+    where = torch.tensor([[False, True, False, True], [False] * 4, [True, False, False, True]])
+    for t in (torch.tensor([0.1, 0.5, 0.9]), torch.linspace(0.05, 0.95, 12).view(3, 4)):
+        whole, some = model.denoiser(x_t, t), model.denoiser(x_t, t, where)
+        assert torch.allclose(some.values, whole.values[where], atol=1e-6)
+        at = t if t.dim() == 2 else t[:, None].expand(3, 4)
+        odds = model.process.schedule.alpha(at) / model.process.schedule.noise(at) / model.process.vocab
+        assert torch.allclose(whole.values[..., :-1].exp(), odds[..., None].expand(3, 4, 27), rtol=1e-4)  # of an untrained one
 
 
 def test_calls_are_counted_by_rows() -> None:
