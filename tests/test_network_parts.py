@@ -32,10 +32,13 @@ def test_taps_keep_their_places_when_a_network_looks_both_ways() -> None:
     assert torch.equal(recentred(weight, True, True), weight) and torch.equal(recentred(weight, False, False), weight)
 
 
-@pytest.mark.parametrize("make", [lambda: Transformer(inputs=8, outputs=7, length=12, width=16, depth=2, heads=2, causal=True),
-                                  lambda: Transformer(inputs=8, outputs=7, length=12, width=16, depth=2, heads=2, causal=True, pointer=True),
-                                  lambda: Llama(8, 7, 12, width=16, depth=2, heads=2, causal=True),
-                                  lambda: Ddit(8, 7, 12, width=16, depth=2, heads=2, causal=True)])  # fmt: skip
+SIZES = {"inputs": 8, "outputs": 7, "length": 12, "width": 16, "depth": 2, "heads": 2, "causal": True}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: Transformer(**SIZES), lambda: Transformer(**SIZES, pointer=True), lambda: Llama(**SIZES), lambda: Ddit(**SIZES)],
+)
 def test_a_text_in_parts_is_the_text_at_once(make) -> None:
     """One token, then several after a cached past, then one: every output as without a cache."""
     network = restless(make())
