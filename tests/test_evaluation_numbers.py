@@ -20,7 +20,7 @@ from unnoise.data import Bpe, Bytes, Characters, Text8
 from unnoise.data.codec import LETTERS
 from unnoise.evaluation import generative
 from unnoise.evaluation.benchmarks import BENCHMARKS
-from unnoise.evaluation.chunks import Wrapping, chunk, pieces
+from unnoise.evaluation.chunks import Wrapping, characters_of, chunk, pieces
 from unnoise.evaluation.compare import compare
 from unnoise.evaluation.conditional import conditional
 from unnoise.evaluation.frontier import frontier, measured
@@ -59,6 +59,22 @@ def test_characters_of_the_text_in_windows() -> None:
     assert pieces(["abcdefgh", "ij"], 3) == ["abc", "def"]  # shorter last ones are dropped
     wide = Wrapping(ends=False, rows=None, whole_batches=4)
     assert [len(chunk(["a" * 4 * n], codec, 4, wide).x) for n in (3, 4, 7, 8)] == [3, 4, 4, 8]
+
+
+def test_windows_have_the_characters_of_their_own_tokens() -> None:
+    """A text of long tokens and then of single letters: the first windows hold several times as many characters."""
+    words = "the cat sat on the mat and the dog ran " * 30
+    codec = Bpe.of([words * 3], 300)
+    text = words + "qxzjkvwyqpzx" * 20
+    chunks = chunk([text], codec, 8, Wrapping(ends=False, rows=None))
+    found = [characters_of(chunks, codec, torch.tensor([i])) for i in range(len(chunks.x))]
+    assert sum(found) == pytest.approx(chunks.characters) == pytest.approx(len(text), rel=0.02)
+    assert found == pytest.approx([len(codec.decode(row)) for row in chunks.x.tolist()], rel=0.02)
+    assert found[0] > 2 * found[-1]
+    assert characters_of(chunks, codec, torch.arange(len(chunks.x))) == chunks.characters
+    ended = Characters("abc", end=True)
+    padded = chunk(["abcabc", "a", "ab"], ended, 9, Wrapping(padded=True, around=True))
+    assert [characters_of(padded, ended, torch.tensor([i])) for i in range(3)] == pytest.approx([6, 1, 2])
 
 
 # ---- tables ------------------------------------------------------------------------------------------------------------

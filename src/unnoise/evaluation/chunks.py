@@ -111,6 +111,23 @@ def _padded(texts: Sequence[str], codec: Codec, length: int, begin: int, end: in
     return Chunks(x, counted, len(texts), tokens, tokens - inside, int(counted.sum()) - inside, characters)
 
 
+def characters_of(chunks: Chunks, codec: Codec, which: Tensor) -> float:
+    """Return the characters of some windows [n]: those of all windows, shared out by what each one's tokens decode to.
+
+    Begin and end tokens are left out. Windows differ in how many characters a token has, so that a share by their number would
+    give bits per character of the whole split, and not of the windows that are measured.
+    """
+    if len(which) == len(chunks.x):
+        return chunks.characters
+    around = [codec.begin, codec.end]
+
+    def decoded(row: Tensor, counted: Tensor) -> int:
+        return len(codec.decode([token for token in row[counted].tolist() if token not in around]))
+
+    sizes = torch.tensor([decoded(*pair) for pair in zip(chunks.x, chunks.counted, strict=True)], dtype=torch.float64)
+    return chunks.characters * float(sizes[which].sum() / sizes.sum().clamp_min(1))
+
+
 def pieces(texts: Iterable[str], length: int) -> list[str]:
     """A stream cut into documents of `length` characters, a shorter last one dropped (text8 as MDLM reads it)."""
     return [text[i : i + length] for text in texts for i in range(0, len(text) - length + 1, length)]

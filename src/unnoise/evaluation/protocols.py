@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unnoise.data.texts import thinned
 from unnoise.evaluation.benchmarks import Benchmark, benchmark, documents
-from unnoise.evaluation.chunks import Chunks, Wrapping, chunk, pieces
+from unnoise.evaluation.chunks import Chunks, Wrapping, characters_of, chunk, pieces
 from unnoise.evaluation.conditional import SETS, conditional, counts_masks
 from unnoise.evaluation.published import Gap, PublishedLoss, gaps, published_nats
 from unnoise.families.autoregressive import Autoregressive
@@ -189,7 +189,7 @@ def evaluate(
     texts = documents(one, data, split)
     chunks = windows_of(model, of, one, texts)
     which = thinned(len(chunks.x), windows)
-    characters = chunks.characters * len(which) / len(chunks.x)
+    characters = characters_of(chunks, model.codec, which)
     return _measure(model, of, one, split or one.split, chunks, which, characters, draws, passes, seed)
 
 
