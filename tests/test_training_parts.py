@@ -1,0 +1,65 @@
+"""Single parts of training against plain numbers: how far a run is, its log, and when it has come apart."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from unnoise import Model
+from unnoise.data.texts import Rows, Stream
+from unnoise.training.checkpoint import cut_log
+from unnoise.training.loop import TrainingRun
+from unnoise.training.options import TrainingOptions
+from unnoise.training.report import is_sound
+
+
+def run_of(**options) -> TrainingRun:
+    model = Model.build("mdlm", length=8, width=16, depth=1, heads=2)
+    return TrainingRun(model, torch.arange(400) % 27, TrainingOptions(batch=4, eval_windows=2, **options))
+
+
+def test_minutes_have_sixty_seconds() -> None:
+    run = run_of(minutes=2.0)
+    for seconds, wanted in ((0.0, 0.0), (30.0, 0.25), (120.0, 1.0), (500.0, 1.0)):
+        run.seconds = seconds
+        assert run.progress == pytest.approx(wanted)
+    run = run_of(steps=8)
+    run.done, run.seconds = 2, 1000.0
+    assert run.progress == 0.25
+
+
+def test_a_killed_run_keeps_the_log_up_to_its_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps({"step": step}) + "\n" for step in range(1, 9)) + '{"step": 9, "lo')
+    cut_log(path, 6)
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_loss_that_is_finite_may_have_come_apart_too() -> None:
+    assert is_sound(3.0) and is_sound(1e8) and is_sound(-5.0)
+    assert not any(map(is_sound, (1.1e8, math.inf, math.nan)))
+
+
+@pytest.mark.parametrize("parts", [{"accumulate": 3}, {"device_batch": 1}])
+def test_the_loss_of_a_step_is_that_of_all_its_parts(parts: dict[str, int]) -> None:
+    assert run_of(steps=5, **parts).step() == pytest.approx(run_of(steps=5).step(), rel=1e-6)
+
+
+@pytest.mark.parametrize(("tokens", "length"), [(20, 5), (23, 5), (24, 5), (7, 5), (101, 10)])
+def test_the_windows_of_an_epoch_lie_side_by_side_within_the_stream(tokens: int, length: int) -> None:
+    """As many as fit wherever they begin, and every beginning that leaves room for them occurs."""
+    stream = Stream(torch.arange(tokens), length)
+    starts = set()
+    for epoch in range(60):
+        x = stream.read(torch.arange(stream.count), torch.full((stream.count,), epoch), 0).x
+        assert torch.equal(x.flatten(), torch.arange(stream.count * length) + x[0, 0]) and int(x.max()) < tokens
+        starts.add(int(x[0, 0]))
+    assert starts == set(range(tokens - stream.count * length + 1))
+    assert tokens - stream.count * length < 2 * length
+
+
+def test_a_place_belongs_to_the_part_that_it_lies_in() -> None:
+    rows = Rows.of(torch.tensor([[1, 2, -1], [3, -1, -1], [4, 5, 6]]))
+    assert rows.windows().tolist() == [[1, 2, -1], [3, -1, -1], [4, 5, 6]] and rows.mean_length == 2
