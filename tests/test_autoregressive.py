@@ -67,7 +67,7 @@ def test_the_likelihood_is_that_of_the_text() -> None:
 
 
 def test_padding_costs_nothing() -> None:
-    """A text that ends early has the probability of its tokens, whatever could follow."""
+    """Give a text that ends early the probability of its tokens, whatever could follow."""
     for length in (1, 2):
         x = TOY.x.clone()
         x[:, length:] = -1

@@ -251,7 +251,7 @@ def test_steps_of_gaussian_noise_add_up() -> None:
 
 @pytest.mark.parametrize("network_free", [False, True])
 def test_the_gaussian_bound_has_three_terms(network_free: bool) -> None:
-    """Where much signal is left at t = 1 the third, KL(q(z_1|x_0) ‖ N(0, I)) = ½ Σ_d (ā v_d² − ā − log(1 − ā)), counts."""
+    """Check all three with much signal at t = 1; the third is KL(q(z_1|x_0) ‖ N(0, I)) = ½ Σ_d (ā v_d² − ā − log(1 − ā))."""
     process = unnoise.Gaussian(3, width=2, gamma=(-4.0, -1.0)).double()
     objective = unnoise.GaussianElbo(process, network_free)
 
@@ -296,7 +296,7 @@ def test_the_messages_of_a_flow_begin_with_the_least_accurate() -> None:
 
 
 def test_gaps_behind_the_end_of_a_text_cost_nothing() -> None:
-    """A short text beside a longer one has the value that it has alone, whatever is predicted behind its end."""
+    """Compare a short text in a batch with a longer one to the same text alone; predictions behind its end do not count."""
     objective = InsertionElbo(Insertion(2))
 
     def eager(x: Tensor, t: Tensor, where: Tensor | None = None) -> InsertionPrediction:
@@ -330,7 +330,7 @@ def test_insertion_and_unmasking_have_rates_of_their_own() -> None:
 
 
 def test_a_gap_before_the_end_of_a_template_is_open() -> None:
-    """The mark −2 at each place: which gaps between what is there belong to it."""
+    """Put the mark −2 at each place of a template and check which gaps are open."""
     for place, wanted in ((0, [True, False, False]), (1, [False, True, False]), (2, [False, False, True])):
         row = [5, 6]
         row.insert(place, OPEN)

@@ -1,4 +1,4 @@
-"""Forward processes against sums over all states: what a process says of its own end, its rates, and its far times."""
+"""Forward processes against sums over all states: divergence at the end, rates, pure noise, weights of any sign."""
 
 import math
 

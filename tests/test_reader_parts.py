@@ -1,4 +1,4 @@
-"""What readers of published weights take for granted where a configuration does not say it, against the authors' own code."""
+"""Defaults of readers of published weights, where a configuration is silent, against the authors' code."""
 
 import json
 import shutil
@@ -53,7 +53,7 @@ def test_which_of_the_last_rows_is_the_mask_of_flex_mdm() -> None:
 
 
 def test_linear_scaling_divides_the_places() -> None:
-    """A factor of 4 in a GGUF file makes place 4 what place 1 was."""
+    """Read a factor of 4 from a GGUF file: the angle of place 4 is what that of place 1 was."""
     width, vocab = 8, 300
     tokens = [f"<{i}>" for i in range(vocab)]
     about = {

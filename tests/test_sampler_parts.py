@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("double")
 
 
 def fixed(probs: Tensor):
-    """A denoiser with the same distributions at the positions of every text: [L, K]."""
+    """Return a denoiser with the same distributions [L, K] for every text."""
 
     def denoiser(x_t: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
         values = probs.log().expand(*x_t.shape, probs.shape[-1])
@@ -48,7 +48,7 @@ def fixed(probs: Tensor):
 
 
 def revealed(sampler: Confidence, masks: int, process: Masked | None = None) -> list[int]:
-    """How many of so many masks each step reveals, by `count` alone."""
+    """Return the number of masks that each step reveals, by `count` alone."""
     left, found = masks, []
     for i in range(sampler.steps):
         total = torch.tensor([masks])
@@ -102,7 +102,7 @@ def test_margin_is_the_lead_over_the_second() -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.2])
 def test_the_order_is_that_of_the_models_own_certainty(temperature: float) -> None:
-    """A low temperature makes both positions look certain; the model is surer of the second."""
+    """Use a low temperature, which makes both positions look certain; the model gives more to the second."""
     made = Masked(3, Linear())
     probs = torch.tensor([[0.5, 0.49, 0.01], [0.55, 0.23, 0.22]])
     sharpened = (probs / probs.amax(1, keepdim=True)) ** 5  # at 0.2 the shaped distributions have the order of the others
@@ -201,7 +201,7 @@ def test_a_denoiser_is_given_times_below_one() -> None:
 
 
 def timed(x_t: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
-    """The probability of the first of two tokens is t."""
+    """Return the probability t for the first of two tokens."""
     at = (t if t.dim() == 2 else t[:, None].expand(x_t.shape)).double()
     values = torch.stack([at, 1 - at], -1).log()
     return MeanPrediction(values if where is None else values[where])
@@ -217,7 +217,7 @@ def test_rows_that_are_called_alone_keep_their_own_times() -> None:
 
 
 def test_what_is_remembered_of_a_row_is_for_the_positions_that_were_asked() -> None:
-    """The same text asked about at other positions is called again."""
+    """Ask about one text at other positions: it is evaluated again."""
     made = Masked(3, Linear())
     probs = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.2, 0.6, 0.2]])
     calls = SamplingDenoiser(made, made, fixed(probs), length=3, time_free=True)
@@ -280,7 +280,7 @@ def test_rows_of_the_way_back_are_numbered(sampler) -> None:
 
 
 def test_parts_of_a_batch_have_numbers_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tokens that are drawn a few at a time are as independent as those that are drawn at once."""
+    """Draw tokens a few at a time: they are independent, as if drawn at once."""
     monkeypatch.setattr(base, "CPU_BLOCK", 8)
     made = Masked(2, Linear())
     x = sample(made, fixed(torch.full((4, 2), 0.5)), batch=3000, length=4, sampler=Ancestral(1), seed=0)
@@ -355,7 +355,7 @@ def test_gumbel_noise_of_float32_has_its_resolution() -> None:
 
 
 def test_the_exact_mean_is_a_fixed_point_of_nothing_but_itself() -> None:
-    """An exact model of uniform noise, one position, one step: what comes out is p(x_0)."""
+    """Sample one position of an exact model of uniform noise: the result follows p(x_0)."""
     toy = Toy(4, 1)
     process = Uniform(4, Linear())
     found = sample(process, Exact(toy, process, "mean"), batch=20_000, length=1, sampler=Ancestral(3), seed=0)

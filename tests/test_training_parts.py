@@ -1,4 +1,4 @@
-"""Single parts of training against plain numbers: how far a run is, its log, and when it has come apart."""
+"""Single parts of training against plain numbers: progress of a run, its log, losses that diverge."""
 
 import json
 import math
