@@ -126,7 +126,7 @@ def test_guidance_moves_away_from_what_is_said_of_all() -> None:
     assert torch.equal(model.denoiser.condition(1, guidance=1.0)(x, t).log_probs, told)
 
 
-@pytest.mark.parametrize("method", ["mdlm", "udlm", "gaussian", "ar", "sedd-absorb"])
+@pytest.mark.parametrize("method", ["mdlm", "udlm", "gaussian", "ddpm", "ar", "sedd-absorb"])
 def test_painting_keeps_what_is_known(method: str) -> None:
     model = nano(method=method)
     picture = np.arange(16, dtype=np.uint8).reshape(4, 4) * 17

@@ -81,7 +81,7 @@ def test_the_chain_ends_where_generate_does(name: str) -> None:
 
 @pytest.mark.parametrize("sampler", sampler_names())
 def test_samplers_by_name(sampler: str) -> None:
-    names = {"left-to-right": "ar", "gaussian": "gaussian", "ddim": "gaussian", "flow": "bfn"}
+    names = {"left-to-right": "ar", "gaussian": "gaussian", "ddim": "gaussian", "flow": "bfn", "ddpm": "ddpm"}
     names |= {"insertion": "flexmdm", "insertion-confidence": "flexmdm", "block": "bd3lm"}
     model = nano(names.get(sampler, "mdlm"))
     text = model.generate(sampler=sampler, steps=4, temperature=0.7, top_p=0.9)[0]

@@ -55,7 +55,7 @@ def test_imports_go_one_way(path: Path) -> None:
 def test_the_mathematics_loads_no_tokenizer_and_opens_no_file() -> None:
     modules = ", ".join(f"unnoise.{room}" for room in MATHEMATICS)
     script = f"import sys, {modules}; print([m for m in ('tokenizers', 'rich', 'tyro', 'safetensors') if m in sys.modules])"
-    families = ["autoregressive", "any_order", "gaussian", "bayesian_flow", "insertion"]
+    families = ["autoregressive", "any_order", "gaussian", "ddpm", "bayesian_flow", "insertion"]
     script = f"import {', '.join(f'unnoise.families.{name}' for name in families)}; {script}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -53,6 +53,7 @@ def test_a_sampler_says_whom_it_serves() -> None:
     served = {
         "ar": {"left-to-right"},
         "gaussian": {"gaussian", "ddim"},
+        "ddpm": {"ddpm"},
         "bfn": {"flow"},
         "flexmdm": {"insertion", "insertion-confidence"},
         "sedd-absorb": {"tweedie", "euler", "predictor-corrector", "metropolis"},
@@ -68,7 +69,7 @@ def test_a_sampler_keeps_the_distribution_only_if_it_says_so_itself() -> None:
     """The sampler of the tutorial reveals in a fixed order, several at once: it claims nothing."""
     kept = {name for name in sampler_names() if named_sampler(name).keeps_distribution}
     assert kept >= {"ancestral", "first-hitting", "tweedie", "euler", "predictor-corrector", "left-to-right", "block"}
-    assert kept >= {"gaussian", "flow", "insertion"}
+    assert kept >= {"gaussian", "ddpm", "flow", "insertion"}
     others = ("confidence", "margin", "entropy", "entropy-bounded", "remasking", "psi", "metropolis", "insertion-confidence")
     assert kept.isdisjoint(others)
     assert all(named_sampler(name).distribution.startswith("keeps the model's distribution") for name in kept)

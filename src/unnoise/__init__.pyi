@@ -26,6 +26,17 @@ from unnoise.families.block import (
     Blocks as Blocks,
     BlockSampler as BlockSampler,
 )
+from unnoise.families.ddpm import (
+    Ddpm as Ddpm,
+    DdpmElbo as DdpmElbo,
+    DdpmParameterization as DdpmParameterization,
+    DdpmPrediction as DdpmPrediction,
+    DdpmSampler as DdpmSampler,
+    DdpmSimple as DdpmSimple,
+    cosine_betas as cosine_betas,
+    linear_betas as linear_betas,
+    sqrt_betas as sqrt_betas,
+)
 from unnoise.families.gaussian import Gaussian as Gaussian, GaussianElbo as GaussianElbo, GaussianSampler as GaussianSampler
 from unnoise.families.insertion import (
     Insertion as Insertion,

@@ -3,14 +3,17 @@
 An entry is a function; its arguments are the method's options, set in its name: "md4:offset=1e-4".
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from unnoise.families.any_order import AnyOrder
 from unnoise.families.autoregressive import Autoregressive, LeftToRight, NextTokenParameterization
 from unnoise.families.bayesian_flow import BayesianFlow, FlowCrossEntropy, FlowElbo, FlowSampler
 from unnoise.families.block import BlockCrossEntropy, BlockElbo, BlockParameterization, Blocks, BlockSampler
+from unnoise.families.ddpm import Ddpm, DdpmElbo, DdpmParameterization, DdpmSampler, DdpmSimple
+from unnoise.families.ddpm.betas import SCHEDULES
+from unnoise.families.ddpm.process import Embed, Target, Variance
 from unnoise.families.gaussian import Gaussian, GaussianCrossEntropy, GaussianElbo, GaussianSampler
 from unnoise.families.insertion import (
     EndedInsertionParameterization,
@@ -59,6 +62,7 @@ class Method(Generic[P]):
     fast_objective: process → an objective that trains faster, where there is one; the bound then only evaluates.
     stops_at_end: whether a text stops at its end token; elsewhere whole texts are filled up with it to one length.
     process_lr: learning rate of the process's parameters (a noise schedule, embeddings); None is the network's.
+    image_process: the same as `process` for the pixels of images, whose tokens are levels in order; None is `process` itself.
     """
 
     name: str
@@ -74,6 +78,11 @@ class Method(Generic[P]):
     fast_objective: Callable[[P], Objective] | None = None
     stops_at_end: bool = False
     process_lr: float | None = None
+    image_process: Callable[[int], P] | None = None
+
+    def process_for(self, vocab: int, grid: Sequence[int] = ()) -> P:
+        """Return the noise for this vocabulary; grid: rows and columns of an image, where a codec has them."""
+        return self.image_process(vocab) if grid and self.image_process is not None else self.process(vocab)
 
 
 def _fast(process: Process) -> CrossEntropy:
@@ -355,6 +364,43 @@ def gaussian(width: int = 16, learned: bool = False, self_condition: bool = Fals
     )
 
 
+def ddpm(
+    steps: int = STEPS,
+    schedule: str = "auto",
+    target: str = "eps",
+    loss: str = "simple",
+    variance: str = "posterior",
+    embed: str = "auto",
+    width: int = 16,
+) -> Method:
+    """steps: T. schedule: of β_t, linear (for images by default), cosine, or sqrt (for text by default). target: the network
+    predicts eps, x0 or mean (μ̃_t). loss: simple or elbo. variance: σ_t² of the reverse step, posterior (β̃_t) or beta (β_t).
+    embed: values (numbers from −1 to 1, for images by default), fixed (random vectors, for text by default) or learned vectors.
+    width: of the vectors."""
+    known = {"schedule": ("auto", *SCHEDULES), "loss": ("simple", "elbo"), "embed": ("auto", "values", "fixed", "learned")}
+    for option, value in (("schedule", schedule), ("loss", loss), ("embed", embed)):
+        if value not in known[option]:
+            raise ValueError(f"the {option} of ddpm is {', '.join(known[option][:-1])} or {known[option][-1]}, found {value!r}")
+
+    def made(vocab: int, image: bool) -> Ddpm:
+        chosen = ("values" if image else "fixed") if embed == "auto" else embed
+        betas = SCHEDULES[("linear" if chosen == "values" else "sqrt") if schedule == "auto" else schedule](steps)
+        return Ddpm(vocab, betas, cast(Target, target), cast(Variance, variance), cast(Embed, chosen), width)
+
+    made(2, image=False)  # a wrong option is an error at once
+    return Method(
+        "ddpm",
+        "DDPM: Gaussian noise in T steps on the values of pixels, or on embeddings of tokens",
+        "Ho et al. 2020, arXiv:2006.11239",
+        lambda vocab: made(vocab, image=False),
+        DdpmParameterization,
+        DdpmSimple if loss == "simple" else lambda process: DdpmElbo(process, clip=False, share=0.25),
+        DdpmElbo,
+        DdpmSampler(),
+        image_process=lambda vocab: made(vocab, image=True),
+    )
+
+
 def bfn(accuracy: float = 0.75, likelihood: bool = True) -> Method:
     """accuracy: β(1); 0.75 for text8 in the paper. likelihood: multiply the network's output by the belief (Bayes' rule);
     without it, as in the paper, the network must learn to."""
@@ -422,6 +468,7 @@ METHODS: dict[str, Callable[..., Method]] = {
     "flexmdm": flexmdm,
     "bd3lm": bd3lm,
     "gaussian": gaussian,
+    "ddpm": ddpm,
     "bfn": bfn,
     "ardm": ardm,
     "ar": ar,

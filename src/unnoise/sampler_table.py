@@ -11,6 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from unnoise.families.autoregressive import LeftToRight
 from unnoise.families.bayesian_flow import FlowSampler
 from unnoise.families.block import BlockSampler
+from unnoise.families.ddpm import DdpmSampler
 from unnoise.families.gaussian import GaussianSampler
 from unnoise.families.insertion import InsertionSampler
 from unnoise.registry import find, register_builtin, registered
@@ -41,6 +42,7 @@ _SAMPLERS = {
     "metropolis": Metropolis,
     "left-to-right": LeftToRight,
     "gaussian": GaussianSampler,
+    "ddpm": DdpmSampler,
     "flow": FlowSampler,
     "insertion": InsertionSampler,
     "block": BlockSampler,

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from unnoise.data import Codec
 from unnoise.families.gaussian import Gaussian
+from unnoise.families.gaussian_noise import GaussianNoise
 from unnoise.method_table import method, methods
 from unnoise.model.keyboard import nearest_symbols
 from unnoise.model.options import SamplingOptions
@@ -49,7 +50,7 @@ class NoisedText(NamedTuple):
         return sum(kind != "kept" for kind in self.kinds)
 
 
-TokenNoise = Process | Gaussian
+TokenNoise = Process | GaussianNoise
 """A process that replaces tokens, or their embeddings, where they stand."""
 
 
@@ -94,7 +95,7 @@ class NoisePath:
     def _noised(self) -> list[Tensor]:
         generator = RowGenerator(self.seed, torch.zeros(1, dtype=torch.long, device=self.x.device))
         state, shape = self.x, tuple(self.x.shape)
-        if isinstance(self.process, Gaussian):  # whose times are those of texts, not of positions
+        if isinstance(self.process, GaussianNoise):  # whose times are those of texts, not of positions
             state, shape = self.process.table()[self.x], (1,)
         found: list[Tensor] = []
         s: Tensor | None = None
@@ -116,7 +117,7 @@ class NoisePath:
 
     def texts(self) -> list[NoisedText]:
         """The text at each time; a noised embedding is shown as the token that is nearest to it."""
-        nearest = self.process.nearest if isinstance(self.process, Gaussian) else lambda state: state
+        nearest = self.process.nearest if isinstance(self.process, GaussianNoise) else lambda state: state
         with torch.no_grad():
             return [self.shown(nearest(state), t) for state, t in zip(self.states, self.times, strict=True)]
 

@@ -45,7 +45,7 @@ class ModelParts:
         self.whole_texts = whole_texts
         if whole_texts:
             check_end(codec)
-        self.process = method.process(codec.vocab).to(device_of(network))
+        self.process = method.process_for(codec.vocab, codec.grid).to(device_of(network))
         self.process.end = codec.end
         self.process.exclude(codec.unused)
         check_network(network, needed_fields(method, codec.vocab, length, len(self.labels), codec.grid, codec.channels))
@@ -176,7 +176,7 @@ def needed_fields(
     method: Method, vocab: int, length: int, labels: int = 0, grid: tuple[int, ...] = (), channels: int = 1
 ) -> dict[str, Any]:
     """The fields of a network's configuration that the method, the codec and the labels decide."""
-    process = method.process(vocab)
+    process = method.process_for(vocab, grid)
     if process.variable_length and grid:
         raise ValueError(f"{method.name} writes texts of variable length, and an image has a fixed one: use another method")
     data = {"labels": labels, "grid": grid, "channels": channels}

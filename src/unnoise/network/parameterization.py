@@ -89,6 +89,14 @@ class Parameterization(ABC):
 
         Raise ValueError if the network does not take one of them.
         """
+        output = self.output(x, t, where, **options)
+        excluded = self.process.excluded
+        if excluded is None:
+            return output
+        return (without(output[0], excluded), *output[1:]) if isinstance(output, tuple) else without(output, excluded)
+
+    def output(self, x: Tensor, t: Tensor | None, where: Tensor | None, **options: Any) -> Any:
+        """Return the network's output for this label and these options, or raise ValueError if it does not take one of them."""
         if self.label is not None:
             options["label"] = self.label
         if self.dropout is not None:
@@ -97,11 +105,7 @@ class Parameterization(ABC):
         if missing := options.keys() - self.keywords:
             name = type(self.network).__name__
             raise ValueError(f"this needs a network whose forward takes {min(missing)!r}, and that of {name} does not")
-        output = self.network(x, t, where, **options)
-        excluded = self.process.excluded
-        if excluded is None:
-            return output
-        return (without(output[0], excluded), *output[1:]) if isinstance(output, tuple) else without(output, excluded)
+        return self.network(x, t, where, **options)
 
     @abstractmethod
     def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> Prediction:

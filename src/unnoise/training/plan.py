@@ -98,7 +98,7 @@ def plan(
     precision: Precision = "float32" if options.precision == "float32" else "bf16"
     method = method_named(options.method)
     network, length = network_of(options, method, vocab, image)
-    held = Weights(network, method.process(vocab), options, devices.count, precision, options.shard)
+    held = Weights(network, method.process_for(vocab, image), options, devices.count, precision, options.shard)
     work = measured_work(options.method, options.loss)
     share = -(-options.batch // devices.count)
     at_once = min(options.device_batch or -(-share // (options.accumulate or 1)), share)

@@ -1,0 +1,205 @@
+"""The forward process of DDPM (arXiv:2006.11239): T steps of Gaussian noise with a table of β_t.
+
+With α_t = 1 − β_t and ᾱ_t = Π_{i≤t} α_i:
+
+    q(x_t | x_{t−1}) = N(√α_t x_{t−1}, β_t I)              q(x_t | x_0) = N(√ᾱ_t x_0, (1 − ᾱ_t) I)
+    q(x_{t−1} | x_t, x_0) = N(μ̃_t, β̃_t I)                 β̃_t = β_t (1 − ᾱ_{t−1})/(1 − ᾱ_t)
+    μ̃_t = [√ᾱ_{t−1} β_t x_0 + √α_t (1 − ᾱ_{t−1}) x_t]/(1 − ᾱ_t) = (x_t − β_t/√(1 − ᾱ_t)·ε)/√α_t
+
+The model is p(x_{t−1} | x_t) = N(μ_θ(x_t, t), σ_t² I) for t ≥ 2, σ_t² = β_t or β̃_t, and p(x_0 | x_1), which has to give a
+probability to each token: that of the bin around its level, or of its embedding among all.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from unnoise.families.ddpm.betas import checked_betas, linear_betas
+from unnoise.families.gaussian_noise import GaussianNoise, rows
+from unnoise.process.base import gather
+
+Target = Literal["eps", "x0", "mean"]
+Variance = Literal["beta", "posterior"]
+Embed = Literal["values", "fixed", "learned"]
+
+
+class Ddpm(GaussianNoise):
+    """Gaussian noise in T steps on the values of pixels or on the embeddings of tokens. States z: [B, L, D] float64.
+
+    Step i = 1…T is the time t = i/T.
+
+    betas: β_1 … β_T, any sequence of numbers in (0, 1); the linear table of DDPM with T = 1000 by default.
+    target: the quantity that a denoiser returns: eps (ε), x0 (x_0) or mean (μ̃_t).
+    variance: σ_t² of the reverse step, posterior (β̃_t) or beta (β_t). Tokens stand for single points, and for points β̃_t is
+        best: with β_t the bound stays Σ ½(r − 1 − log r), r = β̃_t/β_t, nats above the entropy for each number, whatever T.
+    embed: values (token k is the number −1 + 2k/(K − 1), D = 1, for pixels), or fixed or learned vectors of length √D.
+    width: D of embeddings.
+    """
+
+    betas: Tensor
+    alpha_bar: Tensor
+    one_minus_alpha_bar: Tensor
+    levels: Tensor
+
+    def __init__(
+        self,
+        vocab: int,
+        betas: Tensor | np.ndarray | Sequence[float] | None = None,
+        target: Target = "eps",
+        variance: Variance = "posterior",
+        embed: Embed = "values",
+        width: int = 16,
+    ):
+        super().__init__(vocab)
+        for name, value, known in (("target", target, Target), ("variance", variance, Variance), ("embed", embed, Embed)):
+            if value not in get_args(known):
+                raise ValueError(f"the {name} of ddpm is {' or '.join(get_args(known))}, found {value!r}")
+        if isinstance(width, bool) or not isinstance(width, int) or width < 1:
+            raise ValueError(f"embeddings need a width of at least one number, found {width!r}")
+        self.target, self.variance, self.embed = target, variance, embed
+        self.width = 1 if embed == "values" else width
+        table = linear_betas() if betas is None else checked_betas(betas)
+        log_signal = torch.cat([table.new_zeros(1), torch.log1p(-table).cumsum(0)])
+        self.register_buffer("betas", table, persistent=False)
+        self.register_buffer("alpha_bar", log_signal.exp(), persistent=False)  # ᾱ_0 = 1, …, ᾱ_T
+        self.register_buffer("one_minus_alpha_bar", -torch.expm1(log_signal), persistent=False)
+        levels = torch.linspace(-1, 1, max(vocab, 2), dtype=torch.float64)[:vocab, None]
+        self.register_buffer("levels", levels, persistent=False)
+        self.embedding: nn.Parameter | None
+        self.register_parameter("embedding", None)
+        if embed != "values":
+            drawn = torch.randn(vocab, width, generator=torch.Generator().manual_seed(0))
+            self.embedding = nn.Parameter(drawn, requires_grad=embed == "learned")
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return len(self.betas)
+
+    @property
+    def frequencies(self) -> Tensor:
+        """Frequencies at which a network sees a value: (K − 1)π·2^{−j}, j = 0, 1, … down to about π: [F] float64.
+
+        At the first a period is the distance between two levels.
+        """
+        count = math.ceil(math.log2(max(self.vocab - 1, 2))) + 1
+        return (self.vocab - 1) * math.pi * 0.5 ** torch.arange(count, dtype=torch.float64, device=self.device)
+
+    @property
+    def inputs(self) -> int:
+        return self.width + 1 + (2 * len(self.frequencies) if self.embed == "values" else 0)
+
+    def observe(self, z: Tensor) -> Tensor:
+        """Return the input of a network: z, a one, and the sines and cosines of a value (arXiv:2107.00630): [B, L, inputs].
+
+        The one keeps the size of z when the network normalises it; the waves make single levels visible.
+        """
+        parts = [z, torch.ones_like(z[..., :1])]
+        if self.embed == "values":
+            phase = z * self.frequencies.to(z.dtype)
+            parts += [phase.sin(), phase.cos()]
+        return torch.cat(parts, -1).to(torch.get_default_dtype())
+
+    def table(self) -> Tensor:
+        """Return the vector of each token: [K, D]."""
+        if self.embedding is None:
+            return self.levels
+        return nn.functional.normalize(self.embedding.double(), dim=-1) * self.width**0.5
+
+    def step_of(self, t: Tensor) -> Tensor:
+        """Return the number of the step that is nearest to a time, i = t·T: [B] → [B] long, 0…T."""
+        return (t.double() * self.steps).round().long().clamp(0, self.steps)
+
+    def time_of(self, step: Tensor) -> Tensor:
+        """Return t = i/T: [B] long → [B] float64."""
+        return step.double() / self.steps
+
+    def signal(self, t: Tensor) -> Tensor:
+        return self.alpha_bar[self.step_of(t)]
+
+    def noise(self, t: Tensor) -> Tensor:
+        return self.one_minus_alpha_bar[self.step_of(t)]
+
+    # ---- targets -----------------------------------------------------------------------------------------------------
+
+    def wanted(self, z_0: Tensor, z: Tensor, step: Tensor) -> Tensor:
+        """Return what a perfect denoiser that knew x_0 would answer at x_t = z, ε, x_0 or μ̃_t: [B, L, D], [B] → [B, L, D]."""
+        t = self.time_of(step)
+        if self.target == "x0":
+            return z_0
+        if self.target == "eps":
+            return (z - rows(self.signal(t).sqrt(), z) * z_0) / rows(self.noise(t).sqrt(), z)
+        return self.posterior(z, z_0, self.time_of(step - 1), t)[0]
+
+    def clean(self, value: Tensor, z: Tensor, step: Tensor, clip: bool = True) -> Tensor:
+        """Return x̂_0 of a denoiser's answer at x_t = z, the inverse of `wanted`: [B, L, D], [B] → [B, L, D].
+
+        clip: put values of pixels outside [−1, 1] at its ends, which never takes them away from x_0.
+        """
+        t, value = self.time_of(step), value.to(z.dtype)
+        if self.target == "x0":
+            found = value
+        elif self.target == "eps":
+            found = (z - rows(self.noise(t).sqrt(), z) * value) / rows(self.signal(t).sqrt(), z)
+        else:
+            of_data, of_state, _ = self.posterior_coefficients(self.time_of(step - 1), t)
+            found = (value - rows(of_state, z) * z) / rows(of_data, z)
+        return found.clamp(-1, 1) if clip and self.embed == "values" else found
+
+    # ---- the reverse step --------------------------------------------------------------------------------------------
+
+    def reverse_variance(self, s: Tensor, t: Tensor, variance: Variance | None = None) -> Tensor:
+        """Return σ² of p(x_s | x_t), 1 − ᾱ_t/ᾱ_s (β_t for neighbours) or its posterior share (β̃_t): [B], [B] → [B]."""
+        if (variance or self.variance) == "beta":
+            return self.step(s, t)[1]
+        return self.posterior_coefficients(s, t)[2]
+
+    def step_kl(self, z_0: Tensor, clean: Tensor, step: Tensor) -> Tensor:
+        """Return L_{t−1} = KL(q(x_{t−1} | x_t, x_0) ‖ p(x_{t−1} | x_t)) of the steps t ≥ 2, summed over the sequence: [B].
+
+        ‖μ̃_t − μ_θ‖²/(2σ_t²) + n/2·(r − 1 − log r) with r = β̃_t/σ_t² and n = L·D numbers; z_0, x̂_0: [B, L, D].
+        """
+        s, t = self.time_of(step - 1), self.time_of(step)
+        of_data, _, posterior = self.posterior_coefficients(s, t)
+        variance = self.reverse_variance(s, t)
+        ratio = posterior / variance
+        squares = (z_0 - clean).square().sum((-1, -2))
+        return of_data.square() * squares / (2 * variance) + clean[0].numel() / 2 * (ratio - 1 - ratio.log())
+
+    @property
+    def decoder_variance(self) -> Tensor:
+        """σ_1² of p(x_0 | x_1): β_1, or where the posterior variance is used β̃_2, because β̃_1 = 0."""
+        if self.variance == "beta" or self.steps == 1:
+            return self.betas[0]
+        return self.betas[1] * self.one_minus_alpha_bar[1] / self.one_minus_alpha_bar[2]
+
+    def decoded(self, clean: Tensor) -> Tensor:
+        """Return log p(x_0 = k | x_1) for every token from x̂_0 = μ_θ(x_1, 1): [B, L, D] → [B, L, K]."""
+        if self.embed == "values":
+            return self.bin_log_probability(clean, self.levels[:, 0])
+        table, variance = self.table(), self.decoder_variance
+        logits = (clean @ table.T - table.square().sum(-1) / 2) / variance  # −‖x̂_0 − E_k‖²/(2σ_1²) up to a constant
+        return torch.log_softmax(logits if self.excluded is None else logits.masked_fill(self.excluded, -torch.inf), -1)
+
+    def decoded_token(self, clean: Tensor, x: Tensor) -> Tensor:
+        """Return log p(x_0 = x | x_1) from x̂_0: [B, L, D], [B, L] → [B, L]."""
+        if self.embed == "values":
+            return self.bin_log_probability(clean, self.levels[x])[..., 0]
+        return gather(self.decoded(clean), x)
+
+    def bin_log_probability(self, mean: Tensor, level: Tensor) -> Tensor:
+        """Return log ∫ N(v; mean, σ_1²) dv over the bin of a level, h = 1/(K − 1) to both sides (the discretised decoder).
+
+        The first bin begins at −∞, and the last ends at +∞. The two arguments are broadcast against each other.
+        """
+        sigma, half = self.decoder_variance.sqrt(), 1 / max(self.vocab - 1, 1)
+        low = torch.where(level <= -1, -torch.inf, (level - half - mean) / sigma)
+        high = torch.where(level >= 1, torch.inf, (level + half - mean) / sigma)
+        flipped = low > 0  # in the lower tail differences of Φ keep their digits
+        low, high = torch.where(flipped, -high, low), torch.where(flipped, -low, high)
+        upper = torch.special.log_ndtr(high)
+        return upper + torch.log(-torch.expm1(torch.special.log_ndtr(low) - upper))
