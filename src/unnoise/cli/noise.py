@@ -43,7 +43,8 @@ class NoiseCommand:
     )
     steps: Annotated[int | None, arg(help="Network calls of the way back, at most; default: 128.")] = None
     codec: Annotated[
-        str | None, arg(help="Codec of the text, without a model: as for train, or the name of a bundled model; default: text8.")
+        str | None,
+        arg(help="Codec of the text, without a model: as for train, or the name of a bundled model; default: text8."),
     ] = None
     picture: Annotated[Path | None, arg(help="Draw the path as a grid, .png or .svg.")] = None
     dark: Dark = False
