@@ -281,6 +281,7 @@ MISTAKES = {
     "train mdlm --data text.txt --steps 1 --dropout 1": "dropout must lie in [0, 1)",
     "train mdlm --data text.txt --steps 1 --weight-decay 0.1": "weight_decay is for the optimizer adamw",
     "plan": "missing from unnoise plan: METHOD",
+    "contrast sub": "unknown contrast 'sub': use one of path-estimate, subs",
     "plan mdlm": "the vocabulary of the codec auto follows from the data: give --vocab",
     "plan mdml --codec text8": "unknown method 'mdml'",
     "plan --recipe mdlm-owt --gpu abacus": "unknown GPU 'abacus': use one of b200, h200, h100",

@@ -17,6 +17,7 @@ import tyro
 from tyro.conf import FlagCreatePairsOff, OmitSubcommandPrefixes, subcommand
 
 from unnoise.cli.compare import CompareCommand
+from unnoise.cli.contrast import ContrastCommand
 from unnoise.cli.convert import ConvertCommand
 from unnoise.cli.correct import CorrectCommand
 from unnoise.cli.demo import DemoCommand
@@ -60,6 +61,7 @@ COMMANDS: dict[str, type[Any]] = {
     "ls": LsCommand,
     "noise": NoiseCommand,
     "plot": PlotCommand,
+    "contrast": ContrastCommand,
     "studio": StudioCommand,
     "demo": DemoCommand,
 }
