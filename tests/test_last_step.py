@@ -1,5 +1,7 @@
 """The last step p(x_0 | x_1) of T steps of uniform noise: the mean itself or the normalised product, by enumeration."""
 
+import math
+
 import pytest
 import torch
 
@@ -77,6 +79,9 @@ def test_the_last_term_by_hand() -> None:
     assert values["mean", 1] == pytest.approx(-torch.tensor(0.1).log())
     assert values["product", 1] == pytest.approx(-torch.tensor(product).log())
     assert values["mean", 2] == values["product", 2]
+    own, other = 0.5 + 0.5 / 3, 0.5 / 3  # also the mean is multiplied with q(x_t|x_0) above 1/T, as fewer steps need
+    later = uniform("mean").surprise(MeanPrediction(mu[None]), x[0], x_t[0], torch.tensor([0.5]))
+    assert float(later) == pytest.approx(-math.log(other * 0.1 / (own * 0.7 + other * 0.3)))
 
 
 def test_closed_forms_are_the_dense_ones() -> None:

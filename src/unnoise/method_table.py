@@ -290,7 +290,7 @@ def csm(weighted: bool = True, neighbours: str = "complete") -> Method:
         raise ValueError(f"the neighbours of csm are {', '.join(SHAPES[:-1])} or {SHAPES[-1]}, found {neighbours!r}")
 
     def process(vocab: int) -> Process:
-        if neighbours == "complete":
+        if neighbours == "complete" or vocab == 1:
             return Uniform(vocab, LogLinear(EPS))
         return Markov.graph(Neighbourhood.named(neighbours, vocab), LogLinear(EPS))
 
