@@ -270,7 +270,7 @@ MISTAKES = {
     "train mdlm --data text.txt --steps 1 --out runs/mdlm": "add --resume to go on with it",
     "train ar --data text.txt --steps 1 --out runs/mdlm --resume": "the run in runs/mdlm has method mdlm, not ar",
     "train mdlm --data text.txt --steps 1 --loss fancy": "invalid choice 'fancy' for argument '--loss'",
-    "train mdlm --data text.txt --steps 1 --device abacus": "the device 'abacus' cannot be used here",
+    "train mdlm --data text.txt --steps 1 --device abacus": "unknown device 'abacus': use auto, cpu, cuda",
     "train mdlm --data text.txt --steps 1 --heads 3": "even multiple of its heads",
     "train": "missing from unnoise train: METHOD",
     "train --recipe md4-txt8": "unknown recipe 'md4-txt8': did you mean 'md4-text8'?",

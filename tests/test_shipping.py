@@ -233,6 +233,16 @@ def test_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert not unnoise.load(tmp_path / "plain").sampling
 
 
+def test_converting_changes_only_the_sampling_options_that_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = nano()
+    model.sampling = {"temperature": 0.9, "top_p": 0.95, "steps": 4}
+    model.save(tmp_path / "m")
+    code, out, _ = run(f"convert {tmp_path / 'm'} --out {tmp_path / 'n'} --sampling top_p=1.0,steps=8 --json", capsys)
+    assert code == 0 and json.loads(out)["sampling"] == {"steps": 8, "temperature": 0.9, "top_p": 1.0}
+
+
 def test_mistakes_of_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nano().save(tmp_path / "m")
     mistakes = {

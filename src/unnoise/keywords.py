@@ -3,7 +3,7 @@
 import ast
 import difflib
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -40,11 +40,25 @@ def accepted_arguments(part: Callable[..., Any]) -> dict[str, Any] | None:
     return {parameter.name: parameter.default for parameter in parameters}
 
 
-def check_settings(name: str, settings: Iterable[str], accepted: Iterable[str] | None, what: str) -> None:
-    """Raise ValueError naming the first setting that a part does not take."""
+def check_settings(
+    name: str, settings: Mapping[str, Any] | Iterable[str], accepted: Mapping[str, Any] | Iterable[str] | None, what: str
+) -> None:
+    """Raise ValueError naming the first setting that a part does not take, or that is of another kind than its default."""
     known = None if accepted is None else sorted(accepted)
     for field in settings:
         if known is not None and field not in known:
             near = difflib.get_close_matches(field, known, 1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise ValueError(f"the {what} {name} has no field {field!r}; {hint}it has {', '.join(known) or 'none'}")
+    if isinstance(settings, Mapping) and isinstance(accepted, Mapping):
+        for field, value in settings.items():
+            _check_kind(f"{name}:{field}", value, accepted[field])
+
+
+def _check_kind(field: str, value: Any, default: Any) -> None:
+    """Raise ValueError unless a value is true or false, or a number, where the default is."""
+    if isinstance(default, bool) and not isinstance(value, bool):
+        raise ValueError(f"{field} must be true or false, found {value!r}")
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(default, int | float) and not isinstance(default, bool) and not number:
+        raise ValueError(f"{field} must be a number, found {value!r}")

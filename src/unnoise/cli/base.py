@@ -70,6 +70,8 @@ def device_named(name: str) -> str:
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
+        if "device type at start of device string" in str(error):
+            raise ValueError(f"unknown device {name!r}: use auto, cpu, cuda, mps or another device of torch") from error
         raise ValueError(f"the device {name!r} cannot be used here: {str(error).splitlines()[0]}") from error
     return name
 

@@ -31,7 +31,10 @@ class ConvertCommand:
     ] = None
     sampling: Annotated[
         str | None,
-        arg(help="What it recommends, some of sampler=…,steps=…,temperature=…,top_p=…, or none; default: as it was."),
+        arg(
+            help="Recommended options to set, some of sampler=…,steps=…,temperature=…,top_p=…, the others stay; none "
+            "removes them all."
+        ),
     ] = None
     mask_token: Annotated[int | None, arg(help="Of a published diffusion model: its mask, where its files do not say.")] = None
     method: Annotated[str | None, arg(help="Of a published diffusion model: what it is, such as bd3lm:block=4.")] = None
@@ -55,7 +58,8 @@ class ConvertCommand:
             raise ValueError(f"{self.out} holds a model already: choose another --out")
         model = open_model(self.source, "cpu", self.mask_token, self.method, self.codec)
         if self.sampling is not None:
-            model.sampling = checked_sampling(model, sampling_settings(self.sampling))
+            kept: dict[str, Any] = {} if self.sampling == "none" else dict(model.sampling)
+            model.sampling = checked_sampling(model, kept | sampling_settings(self.sampling))
         model.save(self.out, self.dtype)
         size = (self.out / WEIGHTS).stat().st_size
         largest = max(model.weights().values(), key=lambda weight: weight.numel())
