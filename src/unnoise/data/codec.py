@@ -1,7 +1,6 @@
 """Codecs: raw text ↔ tokens 0…K−1, exactly. A codec is saved with its model, so that a model explains itself.
 
-A codec made with `end=True` has one more token, the last, that stands between documents: a model trained on documents knows
-where a text ends, and generation stops there.
+A codec made with `end=True` has one more token, the last, that stands between documents and ends a generated text.
 """
 
 import json
@@ -106,16 +105,9 @@ class Codec(ABC):
         return len(text)
 
     def read_as(self, text: str) -> str | None:
-        """Return the text that the tokens stand for, or None where that is the text itself.
-
-        A codec changes what its alphabet lacks. Whatever a model does then concerns the changed text.
-        """
+        """Return the text that the tokens stand for, or None where that is the text itself; models work on that text."""
         read = self.decode(self.encode(text))
         return None if read == text else read
-
-    def gives_back(self, text: str) -> bool:
-        """Whether encoding and decoding changes nothing in this text; where it does, bits are about the text as it is read."""
-        return self.read_as(text) is None
 
     def identity(self) -> str:
         """What tells this codec from every other: two with the same identity read every text alike."""

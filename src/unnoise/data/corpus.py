@@ -70,7 +70,7 @@ class Corpus(Source):
 
     def lossless(self, codec: Codec, split: str, cut: Cut = "windows") -> bool:
         texts = self._lines(split) if cut == "whole" else self.documents[split]
-        return codec.gives_back(next(iter(texts), "")[:SAMPLE])
+        return codec.read_as(next(iter(texts), "")[:SAMPLE]) is None
 
     def codec(self, name: str, cut: Cut = "windows") -> Codec:
         if cut == "whole":

@@ -60,7 +60,7 @@ class Documents(Source):
         return self.documents["train"]
 
     def lossless(self, codec: Codec, split: str, cut: Cut = "windows") -> bool:
-        return codec.gives_back(next(iter(self.documents[split]), "")[:SAMPLE])
+        return codec.read_as(next(iter(self.documents[split]), "")[:SAMPLE]) is None
 
     def codec(self, name: str, cut: Cut = "windows") -> Codec:
         ends = cut == "whole" or (cut == "windows" and len(self.train_documents) > 1)

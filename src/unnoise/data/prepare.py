@@ -241,7 +241,7 @@ class _Preparation:
             writer = self.writers[split]
             if writer.state.lossless is None:
                 text = batch.texts[int(np.argmax(pieces.split == split))]
-                writer.state.lossless = self.codec.gives_back(text[:SAMPLE])
+                writer.state.lossless = self.codec.read_as(text[:SAMPLE]) is None
             closed += writer.add(pieces.of_split(split))
         return closed > 0
 
