@@ -192,6 +192,22 @@ def test_the_time_of_a_text_falls_from_block_to_block() -> None:
     assert {round(2 / 3, 9), round(1 / 3, 9)} <= {round(t, 9) for t in times}  # after the first block, and the second
 
 
+def test_only_what_is_given_after_the_first_block_that_is_written_has_no_say() -> None:
+    """Use blocks of three; the block of the first free position may have given tokens on both sides of it."""
+    process, whole = Blocks(3, 3), Blocks(3, 3, whole_text=True)
+    for known, wanted in (
+        ("110 000", True),
+        ("101 000", True),
+        ("111 010", True),
+        ("111 101 000", True),
+        ("101 100", False),
+        ("000 000 001", False),
+        ("111 111", True),
+    ):
+        given = [mark == "1" for mark in known.replace(" ", "")]
+        assert process.conditions_exactly(given) is wanted and whole.conditions_exactly(given)
+
+
 def test_guided_blocks_are_written_as_guided_with_a_cache_too() -> None:
     model = unnoise.Model.build("bd3lm:block=2", length=6, width=16, depth=1, heads=2, labels=["a", "b"])
     with torch.no_grad():

@@ -228,3 +228,15 @@ def test_linear_ratios_of_any_real_weights(name: str) -> None:
     found = process.linear_ratios(weights, x_t, t)
     assert float(wanted.min()) < -0.5
     assert torch.allclose(found.scatter(-1, x_t[:, None], 1.0), wanted, atol=1e-8, rtol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["uniform plug-in", "masked banded plug-in", "lopsided plug-in", "hybrid"])
+def test_a_plugged_in_mean_sees_its_own_token_by_bayes_rule(name: str) -> None:
+    """p(x_0 | x_t) ∝ q(x_t | x_0)·μ(x_0), where μ is made of the other tokens alone."""
+    process = made_by(name)
+    n = process.states
+    mean = MeanPrediction.from_logits(torch.randn(n, VOCAB, generator=torch.Generator().manual_seed(0)))
+    x_t, t = torch.arange(n), torch.full((n,), 0.4)
+    joint = process.transition(None, t[0])[:VOCAB].T * mean.log_probs.exp()  # [x_t, x_0]
+    found = mean.clean(process, x_t, t).exp()
+    assert torch.allclose(found, joint / joint.sum(-1, keepdim=True), atol=1e-12)

@@ -232,7 +232,7 @@ def test_what_is_remembered_of_a_row_is_for_the_positions_that_were_asked() -> N
 
 def test_the_confidence_of_a_mask_is_that_of_its_favourite() -> None:
     made = Masked(3, Linear())
-    probs = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.2, 0.6, 0.2]])
+    probs = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.2, 0.6, 0.2]])
     calls = SamplingDenoiser(made, made, fixed(probs), length=3)
     masks = torch.tensor([[3, 3, 0]])
     calls.predict(masks, torch.ones(1), masks == 3)
