@@ -22,7 +22,7 @@ from unnoise.evaluation import generative
 from unnoise.evaluation.benchmarks import BENCHMARKS
 from unnoise.evaluation.chunks import Wrapping, characters_of, chunk, pieces
 from unnoise.evaluation.compare import compare
-from unnoise.evaluation.conditional import conditional
+from unnoise.evaluation.conditional import clamped_nats, conditional, greedy
 from unnoise.evaluation.frontier import frontier, measured
 from unnoise.evaluation.generative import OwnJudge, qualities
 from unnoise.evaluation.harness import Continuation, HarnessModel, greedy_at_once
@@ -32,6 +32,9 @@ from unnoise.evaluation.protocols import PROTOCOLS, Evaluation, Figure, evaluate
 from unnoise.evaluation.published import Gap, PublishedLoss, _block_times, _measured, _one_of, gaps, published_nats
 from unnoise.evaluation.zero_shot import Cell, TableOptions, _key, as_csv, markdown
 from unnoise.families.block import BlockElbo
+from unnoise.objective import Elbo
+from unnoise.prediction import MeanPrediction
+from unnoise.process import Masked
 from unnoise.rng import RowGenerator, seed_of
 from unnoise.schedule import Linear
 from unnoise.training.options import RunOptions
@@ -556,3 +559,38 @@ def test_unique_molecules_are_counted_among_the_first_thousand() -> None:
 
     found = molecule_quality(["CCO"] * 1000 + ["C" * n for n in range(1, 11)], {"C"})
     assert found.unique_1k == 1 / 1000 and found.unique_10k == 11 / 1010 and found.novel == 10 / 11
+
+
+# ---- conditionals ------------------------------------------------------------------------------------------------------
+
+
+def test_a_clamped_bound_pays_for_what_is_noised_at_its_start() -> None:
+    """An undecided model costs log K for each free token: 1 − start of it by the integral, start by the boundary."""
+    process = Masked(3, Linear())
+
+    def undecided(x_t: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
+        values = torch.full((*x_t.shape, 3), -math.log(3))
+        return MeanPrediction(values if where is None else values[where])
+
+    n = 20_000
+    x, free = torch.zeros(n, 5, dtype=torch.long), torch.tensor([True, False, True, True, False]).expand(n, 5)
+    v = torch.rand(n, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for start in (0.0, 0.3, 0.8):
+        found = clamped_nats(Elbo(process, start=start), undecided, x, free, v, RowGenerator(0, torch.arange(n)))
+        assert float(found.mean()) == pytest.approx(3 * math.log(3), abs=5 * float(found.std()) / math.sqrt(n))
+
+
+def test_greedy_reveals_happen_at_the_time_of_the_masks_that_are_left() -> None:
+    """1 − α(t) is the share of masks in the text, for a network that reads t."""
+    model = unnoise.Model.build("md4", "text8", length=5, width=16, depth=1, heads=2)
+    asked: list[tuple[Tensor, Tensor]] = []
+
+    def recorded(module: torch.nn.Module, given: tuple[Any, ...]) -> None:
+        asked.append((given[0].clone(), given[1].clone()))
+
+    model.network.register_forward_pre_hook(recorded)
+    greedy(model, torch.zeros(3, 5, dtype=torch.long), torch.tensor([[False] * 5, [True] * 2 + [False] * 3, [True] * 5]))
+    assert asked
+    for x_t, t in asked:
+        share = (x_t == model.process.mask).double().mean(1)
+        assert torch.allclose(model.process.schedule.noise(t.double()), share, atol=2e-4)
