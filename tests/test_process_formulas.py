@@ -240,3 +240,16 @@ def test_a_plugged_in_mean_sees_its_own_token_by_bayes_rule(name: str) -> None:
     joint = process.transition(None, t[0])[:VOCAB].T * mean.log_probs.exp()  # [x_t, x_0]
     found = mean.clean(process, x_t, t).exp()
     assert torch.allclose(found, joint / joint.sum(-1, keepdim=True), atol=1e-12)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "per-token"])
+def test_the_ratio_of_the_mask_at_a_token(schedule: str) -> None:
+    """p_t(mask)/p_t(k) = (1 − α_k)/α_k where token k is seen, and no other token has a ratio."""
+    process = build("masked", schedule, VOCAB)
+    x_t, t = torch.arange(VOCAB), torch.full((VOCAB,), 0.3)
+    mean = MeanPrediction.from_logits(torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(0)))
+    q = process.transition(None, t[0]).detach()
+    found = mean.ratios(process, x_t, t).detach().exp()
+    other = torch.ones_like(found, dtype=torch.bool).scatter(1, x_t[:, None], False)
+    wanted = torch.cat([torch.zeros(VOCAB, VOCAB), (q[:VOCAB, VOCAB] / q.diag()[:VOCAB])[:, None]], 1)
+    assert torch.allclose(found[other], wanted[other], atol=1e-12)
