@@ -351,6 +351,7 @@ def test_gumbel_noise_of_float32_has_its_resolution() -> None:
     assert int(gumbel_argmax(probs, torch.tensor([[1 - 1.5 * step, 1 - 2.5 * step]]))) == 0  # 1 − 2 and 1 − 3 steps
     assert int(gumbel_argmax(probs, torch.tensor([[1 - 2.9 * step, 1 - 2.1 * step]]))) == 0  # the same number: the first
     assert int(gumbel_argmax(probs, torch.tensor([[1 - 2.9 * step, 1 - 1.9 * step]]))) == 1
+    assert int(gumbel_argmax(probs, torch.tensor([[1 - 3.5 * step, 1 - 2.5 * step]]))) == 1  # no coarser: 1 − 4 and 1 − 3 steps
 
 
 def test_the_exact_mean_is_a_fixed_point_of_nothing_but_itself() -> None:
