@@ -490,6 +490,16 @@ def test_the_step_of_algorithm_2() -> None:
             )
 
 
+def test_a_noised_state_goes_back_to_what_it_may_have_been() -> None:
+    process = levels(linear_betas(150))
+    state = torch.full((5000, 1, 1), 0.2)
+    frames = unnoise.sample_frames_from(process, Exact(process, expected_level), state, 0.3, sampler=DdpmSampler(150), seed=1)
+    *_, last = frames
+    signal = products(process.betas)[45]
+    wanted = torch.softmax(P.log() - (0.2 - signal.sqrt() * LEVELS).square() / (2 * (1 - signal)), -1)
+    assert chi_square(torch.bincount(last.x[:, 0], minlength=4), wanted) > 1e-3
+
+
 def test_given_tokens_stay_and_temperature_zero_is_the_likeliest_level() -> None:
     process = levels(linear_betas(20))
     denoiser = Watched(process, expected_level)

@@ -112,7 +112,7 @@ def test_a_wrong_option_is_one_sentence(name: str, words: str, tmp_path: Path, c
 
 @pytest.fixture
 def squares(tmp_path: Path) -> Path:
-    """A file of images of one grey each."""
+    """Write a file of images of one grey each."""
     random = np.random.default_rng(0)
     arrays = {
         name: (random.integers(2, size=(count, 1, 1)) * 255 * np.ones((1, 3, 3))).astype(np.uint8)

@@ -1,6 +1,6 @@
 """Tables of β_1 … β_T, the variances of the noise that each of the T steps of Gaussian diffusion adds: [T] float64.
 
-A table of your own is any sequence of numbers in (0, 1): `Ddpm(vocab, betas=array)`.
+Any sequence of numbers in (0, 1) is a table too: `Ddpm(vocab, betas=array)`.
 """
 
 import math

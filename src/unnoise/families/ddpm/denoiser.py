@@ -1,4 +1,4 @@
-"""What a network's output means in DDPM: a vector for each position, ε, x_0 or μ̃_t."""
+"""Predictions of DDPM, a vector for each position (ε, x_0 or μ̃_t), and the parameterization that makes them of a network."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -35,7 +35,7 @@ class Ddpm(GaussianNoise):
     betas: β_1 … β_T, any sequence of numbers in (0, 1); the linear table of DDPM with T = 1000 by default.
     target: the quantity that a denoiser returns: eps (ε), x0 (x_0) or mean (μ̃_t).
     variance: σ_t² of the reverse step, posterior (β̃_t) or beta (β_t). Tokens stand for single points, and for points β̃_t is
-        best: with β_t the bound stays Σ ½(r − 1 − log r), r = β̃_t/β_t, nats above the entropy for each number, whatever T.
+        best. With β_t the bound stays Σ ½(r − 1 − log r), r = β̃_t/β_t, above the entropy for each number, however large T is.
     embed: values (token k is the number −1 + 2k/(K − 1), D = 1, for pixels), or fixed or learned vectors of length √D.
     width: D of embeddings.
     """
@@ -82,7 +82,7 @@ class Ddpm(GaussianNoise):
 
     @property
     def frequencies(self) -> Tensor:
-        """Frequencies at which a network sees a value: (K − 1)π·2^{−j}, j = 0, 1, … down to about π: [F] float64.
+        """Frequencies of the sines and cosines of a value: (K − 1)π·2^{−j}, j = 0, 1, … down to about π: [F] float64.
 
         At the first a period is the distance between two levels.
         """
