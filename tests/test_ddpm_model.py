@@ -14,6 +14,7 @@ import unnoise
 from unnoise import Ddpm, cosine_betas, linear_betas, sqrt_betas
 from unnoise.cli.main import main
 from unnoise.data import Codec, Pixels
+from unnoise.training.costs import head_bytes
 
 BETAS = [0.1, 0.35, 0.2, 0.6, 0.85]
 TARGETS = ("eps", "x0", "mean")
@@ -83,6 +84,11 @@ def test_a_saved_model_is_the_same_model(tmp_path: Path, name: str) -> None:
     x = torch.randint(4, (6, 4), generator=torch.Generator().manual_seed(0))
     assert torch.equal(model.nats(x, 2), again.nats(x, 2))
     assert np.array_equal(model.draw(3, steps=6), again.draw(3, steps=6))
+
+
+def test_the_plan_counts_the_numbers_of_a_vector_and_not_the_vocabulary() -> None:
+    few, many = (head_bytes(unnoise.method("ddpm:width=8"), vocab) for vocab in (27, 50_257))
+    assert few == many == head_bytes(unnoise.method("gaussian"), 8)
 
 
 def test_a_method_with_a_table_of_ones_own() -> None:

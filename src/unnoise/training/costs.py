@@ -113,7 +113,9 @@ def _block_bytes(block: Block, column: int, dropout: bool) -> int:
 def head_bytes(method: Method, vocab: int) -> float:
     """Peak bytes of the head's output and of the loss, for each position that is asked."""
     kind = "score" if issubclass(method.parameterization.prediction, (ScorePrediction, RatioPrediction)) else "mean"
-    return 4 * HEAD[f"masked {kind}" if isinstance(method.process(1), Masked) else kind] * vocab
+    process = method.process(vocab)
+    outputs = method.parameterization.network_config(process, 1, method.time_free)["outputs"]
+    return 4 * HEAD[f"masked {kind}" if isinstance(process, Masked) else kind] * outputs
 
 
 # ---- arithmetic ----------------------------------------------------------------------------------------------------------
