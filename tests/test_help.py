@@ -100,3 +100,9 @@ def test_wiki_is_described_by_what_it_writes(capsys: pytest.CaptureFixture[str])
     assert main(["ls", "--json"]) == 0
     assert "Wikipedia and on children's stories" in json.loads(capsys.readouterr().out)["descriptions"]["wiki"]
     assert "Wikipedia and on children's stories" in card_description(unnoise.load("wiki").card)
+
+
+def test_info_rounds_what_training_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "wiki"]) == 0
+    shown = capsys.readouterr().out
+    assert "\nvalid bits per char 1.62\n" in shown and "\nseconds    3961\n" in shown

@@ -70,7 +70,7 @@ class InfoCommand:
         if model.labels:
             print(f"labels     {printable(', '.join(model.labels))}")
         for name, value in model.notes.items():
-            print(f"{printable(name):10s} {printable(value)}")
+            print(f"{printable(name.replace('_', ' ')):10s} {f'{value:.4g}' if isinstance(value, float) else printable(value)}")
         if model.sampling:
             print("recommends " + printable(", ".join(f"{name} {value}" for name, value in model.sampling.items())))
         self._show_card(model)
