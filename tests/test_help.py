@@ -52,11 +52,10 @@ def test_the_docstring_below_a_field_is_one_paragraph() -> None:
 
 
 def test_pieces_of_data_have_the_name_of_what_they_are() -> None:
-    small = {"width": 16, "depth": 1, "heads": 2}
     pixels = Pixels((4, 4), 17)
-    assert kind_of_piece(unnoise.Model.build("mdlm", codec=pixels, length=16, **small)) == "images"
-    assert kind_of_piece(unnoise.Model.build("mdlm", length=16, **small)) == "windows"
-    assert kind_of_piece(unnoise.Model.build("flexmdm", length=16, **small)) == "sentences"
+    assert kind_of_piece(unnoise.Model.build("mdlm", codec=pixels, length=16, size="nano")) == "images"
+    assert kind_of_piece(unnoise.Model.build("mdlm", length=16, size="nano")) == "windows"
+    assert kind_of_piece(unnoise.Model.build("flexmdm", length=16, size="nano")) == "sentences"
 
 
 # ---- what a text became in the model's alphabet -----------------------------------------------------------------------
