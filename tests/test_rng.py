@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import unnoise
-from unnoise.rng import RowGenerator, bits, draw, integers, inverse_cdf, normal, poisson, seed_of
+from toy import chi_square
+from unnoise.rng import RowGenerator, bits, draw, integers, inverse_cdf, normal, poisson, seed_of, shuffled
 from unnoise.sampler_table import named_sampler
 
 CPU = torch.device("cpu")
@@ -171,3 +172,17 @@ def test_counts_have_their_tail(mean: float) -> None:
     beyond = int((awaited.flip(0).cumsum(0).flip(0) > 20).sum()) - 1  # the last k with twenty beyond it
     assert abs(float(counted[beyond:].sum() - awaited[beyond:].sum())) < 6 * math.sqrt(float(awaited[beyond:].sum()) + 1)
     assert ((counted - awaited).abs() < 6 * awaited.sqrt() + 6).all()
+
+
+@pytest.mark.parametrize("count", [3, 4, 5])
+def test_every_order_of_a_few_texts_is_as_likely(count: int) -> None:
+    """Over many epochs each of the n! permutations occurs as often as another."""
+    epochs = 300 * math.factorial(count)
+    epoch, place = shuffled(torch.arange(epochs * count), count, 3)
+    assert torch.equal(epoch, torch.arange(epochs).repeat_interleave(count))
+    orders = place.view(epochs, count)
+    assert torch.equal(orders.sort(1).values, torch.arange(count).expand(epochs, count))
+    number = (orders * count ** torch.arange(count)).sum(1)
+    found = number.unique(return_counts=True)[1]
+    assert len(found) == math.factorial(count)
+    assert chi_square(found, torch.full((len(found),), 1 / len(found), dtype=torch.float64)) > 1e-4
