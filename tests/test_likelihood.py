@@ -8,7 +8,7 @@ import torch
 
 import unnoise
 from unnoise.data.texts import Stream
-from unnoise.model.likelihood import estimate
+from unnoise.model.draws import estimate
 
 TEXT = "the cat sat on the mat while a dog barked at the moon and seven birds sang in the old tree "
 
@@ -38,19 +38,50 @@ def test_the_reported_error_is_the_spread_over_seeds(models: dict[str, unnoise.M
 def test_so_is_that_of_a_score(models: dict[str, unnoise.Model], text: str) -> None:
     found = [models["mdlm"].score(text, samples=16, seed=seed, error=0.0) for seed in range(20)]
     spread = float(torch.tensor([one.bits_per_char for one in found]).std())
-    reported = math.sqrt(sum(one.stderr**2 for one in found) / len(found))
-    assert 0.6 < spread / reported < 1.5 and 8 <= found[0].draws <= 16
+    reported = math.sqrt(sum(one.stderr**2 for one in found if one.stderr is not None) / len(found))
+    assert 0.6 < spread / reported < 1.5 and found[0].draws == 16
 
 
-def test_drawing_stops_when_the_error_is_small(models: dict[str, unnoise.Model]) -> None:
+def test_no_error_bar_is_small_by_chance(models: dict[str, unnoise.Model]) -> None:
+    """At the end of training: 32 windows, two draws each."""
     model = models["mdlm"]
-    few, many = model.score(TEXT * 40, error=0.5), model.score(TEXT * 40, error=0.02, samples=200)
-    assert few.draws == 2 and few.stderr < 0.5 and 2 < many.draws < 200 and many.stderr <= 0.02
-    capped = model.score(TEXT, samples=4, error=0.0)
-    assert capped.draws == 4
+    texts = Stream(torch.from_numpy(model.codec.encode(TEXT * 20)), 16)
+    errors = torch.tensor([model.bits_per_char(texts, 32, 2, seed).stderr for seed in range(40)])
+    assert float(errors.min()) > 0.3 * float(errors.mean())
+
+
+def test_as_many_draws_as_the_error_takes(models: dict[str, unnoise.Model]) -> None:
+    model = models["mdlm"]
+    few, many = model.score(TEXT * 40, error=0.5), model.score(TEXT * 40, error=0.004, samples=200)
+    assert few.draws == 2 and few.reached and few.stderr is not None and few.stderr < 0.5
+    assert 2 < many.draws < 200 and many.reached and many.stderr is not None and many.stderr <= 0.004
+    missed = model.score(TEXT, samples=16, error=1e-6)
+    assert missed.draws == 16 and not missed.reached
+    assert model.score(TEXT, samples=16, error=0.0).reached, "nothing was asked for"
     assert model.score(TEXT, seed=3) == model.score(TEXT, seed=3)
     with pytest.raises(ValueError, match="must be ≥ 0 and finite, found -1"):
         model.score(TEXT, error=-1)
+
+
+def test_too_few_draws_give_no_error_bar(models: dict[str, unnoise.Model]) -> None:
+    text = TEXT[:16]
+    for samples in (1, 2, 15):
+        found = models["mdlm"].score(text, samples=samples)
+        assert found.stderr is None and found.interval is None and not found.reached and found.draws <= samples
+    found = models["mdlm"].score(text, samples=16)
+    assert found.stderr is not None and found.interval is not None and found.draws == 16
+    assert found.interval[0] < found.bits_per_char < found.interval[1]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["mdlm", "udlm"])
+def test_pilots_and_draws_have_noise_of_their_own(models: dict[str, unnoise.Model], name: str) -> None:
+    """The mean is of as many draws as error=0 would give with that number, to the bit: the pilot leaves no trace in it."""
+    model = models[name]
+    planned = model.score(TEXT, samples=60, error=0.06, seed=5)
+    assert 16 <= planned.draws < 60
+    again = model.score(TEXT, samples=planned.draws, error=0.0, seed=5)
+    assert (planned.nats, planned.stderr, planned.interval) == (again.nats, again.stderr, again.interval)
 
 
 def test_one_window_has_an_error_by_drawing_and_none_over_texts(models: dict[str, unnoise.Model]) -> None:
@@ -65,3 +96,5 @@ def test_an_exact_model_has_no_error_by_drawing() -> None:
     found = model.bits_per_char(Stream(torch.from_numpy(model.codec.encode(TEXT * 4)), 16), None, 4)
     assert found.stderr == 0 and found.draws == 1 and found.text_stderr is not None and found.text_stderr > 0
     assert estimate(model, torch.zeros(3, 16, dtype=torch.long), 4).error == 0
+    score = model.score(TEXT)
+    assert score.stderr == 0 and score.interval == (score.bits_per_char, score.bits_per_char) and score.reached

@@ -77,13 +77,14 @@ class CompareCommand(RunOptions):
         from rich.table import Table
 
         from unnoise.evaluation.dataset import figure_kind, kind_of_piece
+        from unnoise.model.error_bars import with_error
 
         table = Table(title=f"{self.data}: the same network and budget for each", title_justify="left")
         headings = ("method", f"bits per {rows[0].model.codec.unit}", "", "loss", "tokens read", "seconds")
         for heading in headings:
             table.add_column(heading, justify="left" if heading in ("method", "", "loss") else "right")
         for row in sorted(rows, key=lambda row: row.figures["bits_per_char"]):
-            bits = f"{row.figures['bits_per_char']:.3f} ± {row.figures['stderr']:.3f}"
+            bits = with_error(row.figures["bits_per_char"], row.figures["stderr"])
             report = row.report
             table.add_row(
                 row.model.method.name, bits, figure_kind(row.model), report.loss, f"{report.tokens:,}", f"{report.seconds:.0f}"

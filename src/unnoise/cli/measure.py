@@ -1,6 +1,7 @@
 """Commands that measure: `unnoise score` and `eval`."""
 
 import json
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -27,12 +28,20 @@ class ScoreCommand:
 
     text: Annotated[Positional[str], arg(metavar="TEXT", help="A text, a file, or - for standard input.")]
     model: ModelName = None
-    samples: Annotated[int | None, arg(help="Draws of the bound, at most; default: 32, or 2 with --orders.")] = None
+    samples: Annotated[
+        int | None,
+        arg(help="Draws of the bound, at most; default: 32, or 2 with --orders. A standard error takes 16 of one text."),
+    ] = None
     orders: Annotated[
         int | None,
         arg(help="Orders of unmasking to average over: a tighter bound, for masked models without time conditioning."),
     ] = None
-    error: Annotated[float, arg(help="Stop drawing at this standard error, in bits per character.")] = 0.01
+    error: Annotated[
+        float,
+        arg(
+            help="Standard error to aim for, in bits per character: a few draws first tell how many more it takes; 0: take all."
+        ),
+    ] = 0.01
     seed: Seed = 0
     device: Device = "auto"
     as_json: Json = False
@@ -57,13 +66,17 @@ class ScoreCommand:
             print(json.dumps(asdict(score)))
             return 0
         orders = "" if score.orders is None else f" of {score.orders} orders"
+        drawn = ", all choices of masks" if score.enumerated else _drawn(score.stderr, score.draws, score.interval)
         print(
-            f"{score.bits_per_char:.4f} bits per {model.codec.unit} "
-            f"({figure_kind(model)}{orders}{_drawn(score.stderr, score.draws)}), "
+            f"{score.bits_per_char:.4f} bits per {model.codec.unit} ({figure_kind(model)}{orders}{drawn}), "
             f"{score.nats:.1f} nats in all"
         )
         if score.windows > 1:
             print(f"longer than the model's {model.length} tokens: scored in {score.windows} independent windows")
+        if score.stderr is None:
+            print(f"too few draws for a standard error ({score.draws}): pass --samples 16 or more", file=sys.stderr)
+        elif not score.reached:
+            _tell_missed(score.stderr, self.error, score.draws)
         return 0
 
 
@@ -106,7 +119,12 @@ class EvalCommand:
     ] = None
     windows: Annotated[int | None, arg(help="Number of windows, evenly spaced, at most; default: all.")] = None
     samples: Annotated[int, arg(help="Draws of the bound for each window, at most.")] = 16
-    error: Annotated[float, arg(help="Stop drawing at this standard error, in bits per character.")] = 0.01
+    error: Annotated[
+        float,
+        arg(
+            help="Standard error to aim for, in bits per character: a few draws first tell how many more it takes; 0: take all."
+        ),
+    ] = 0.01
     seed: Seed = 0
     workers: Workers = 1
     device: Device = "auto"
@@ -184,14 +202,29 @@ class EvalCommand:
         texts = f"{kind} of" if kind in ("images", "windows") else f"{kind} of at most"
         print(
             f"{found['bits_per_char']:.4f} bits per {model.codec.unit} ({figure_kind(model)}"
-            f"{_drawn(found['stderr'], found['draws'])}; {found['windows']} {texts} {model.length})"
+            f"{_drawn(found['stderr'], found['draws'], found['interval'])}; {found['windows']} {texts} {model.length})"
         )
         if not found["lossless"]:
             print(LOSSY)
         if found["text_stderr"] is not None:
             print(f"± {found['text_stderr']:.4f} as an estimate for all such data, from the spread over what was measured")
+        if not found["reached"]:
+            _tell_missed(found["stderr"], self.error, found["draws"])
         return 0
 
 
-def _drawn(stderr: float, draws: int) -> str:
-    return f", ± {stderr:.4f} from {draws} draws each" if draws > 1 else ""
+def _drawn(stderr: float | None, draws: int, interval: tuple[float, float] | None) -> str:
+    """Return the error by drawing in words: nothing where nothing was drawn."""
+    if stderr is None or interval is None:
+        return f", from {draws} draws each" if draws > 1 else ", from one draw each"
+    return f", ± {stderr:.4f} from {draws} draws each, 95 % interval {interval[0]:.4f} to {interval[1]:.4f}" if stderr else ""
+
+
+def _tell_missed(stderr: float, error: float, draws: int) -> None:
+    """Say on stderr that the standard error is above --error, and what it would take."""
+    needed = float(f"{draws * (stderr / error) ** 2:.1e}")
+    print(
+        f"the standard error {stderr:.4f} is above --error {error:g}: that would take about {needed:.0f} draws "
+        f"(--error 0 --samples {needed:.0f})",
+        file=sys.stderr,
+    )

@@ -130,15 +130,19 @@ def _last_checkpoint(run: "TrainingRun") -> str:
 def _print_result(run: "TrainingRun", report: "Report") -> None:
     from unnoise.data.source import Source
     from unnoise.evaluation.dataset import LOSSY, figure_kind
+    from unnoise.model.error_bars import with_error
 
     if not report.finished:
         print(f"stopped at step {report.steps}; everything is saved: run the same command with --resume to continue")
         return
     print(
-        f"{run.model.method.name}: {report.bits_before:.3f} → {report.bits:.3f} ± {report.stderr:.3f} "
+        f"{run.model.method.name}: {report.bits_before:.3f} → {with_error(report.bits, report.stderr)} "
         f"bits per {run.model.codec.unit} ({figure_kind(run.model)}, held-out; trained on the {report.loss} loss), "
         f"{report.steps} steps, {report.tokens:,} tokens, {report.seconds:.0f} s of training"
     )
+    if report.text_stderr is not None:
+        drawing = f"± {report.stderr:.3f} by drawing, for the held-out texts measured; " if report.stderr else ""
+        print(f"{drawing}± {report.text_stderr:.3f} as an estimate for all such texts, from the spread over those measured")
     if isinstance(run.source, Source) and not run.source.lossless(run.model.codec, run.source.splits[-1], run.model.cut):
         print(LOSSY)
     print(f"saved in {run.out}; try: unnoise generate --model {shlex.quote(str(run.out))} --watch")

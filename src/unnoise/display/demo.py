@@ -14,6 +14,7 @@ from unnoise.display.replay import write_replay
 from unnoise.display.style import can_draw
 from unnoise.display.terminal import WIDTH, LiveChain, ProgressBar
 from unnoise.evaluation.molecules import canonical
+from unnoise.model.error_bars import with_error
 from unnoise.model.io import load
 from unnoise.model.model import Model
 from unnoise.model.template import MASK, WORD
@@ -81,8 +82,8 @@ def demo(steps: int, out: Path, seed: int) -> int:
     if can_draw():
         plot_curve(out, out / "curve.png")
     console.print(
-        f"[bold]{report.bits_before:.2f} → {report.bits:.2f} ± {report.stderr:.2f} bits per character[/] on addresses that it "
-        f"has not seen (an upper bound; {model.num_parameters:,} parameters, {report.tokens:,} characters read)"
+        f"[bold]{report.bits_before:.2f} → {with_error(report.bits, report.stderr, 2)} bits per character[/] on addresses that "
+        f"it has not seen (an upper bound; {model.num_parameters:,} parameters, {report.tokens:,} characters read)"
     )
     console.print(Rule("A text from noise"))
     with LiveChain(console) as chain:

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from unnoise.data.codec import BLANK
+from unnoise.model.error_bars import with_error
 from unnoise.model.generate import Step
 from unnoise.training.callback import Callback, Evaluation, StepReport
 
@@ -111,7 +112,7 @@ class ProgressBar(Callback):
         )
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
-        line = f"step {evaluation.step:>6}: {evaluation.bits:.3f} ± {evaluation.stderr:.3f} bits per {self.unit}, held out"
+        line = f"step {evaluation.step:>6}: {with_error(evaluation.bits, evaluation.stderr)} bits per {self.unit}, held out"
         if self.console.is_terminal:
             self.progress.console.print(line)
         else:

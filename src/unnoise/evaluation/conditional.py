@@ -1,11 +1,9 @@
 """Bounds on −log p(answer | prompt): the prompt is read as it stands, and only the answer is noised.
 
-For masked noise that is the model's own conditional. Of m hidden tokens
-−log p(x^A | x^P) ≤ m·E_{k ~ U{1…m}} E_{k of them masked} (1/k) Σ_masked −log μ(x^i | the rest, t),
-where the noise level is that at which the k-th mask falls, n ~ Beta(k, m − k + 1), α(t) = 1 − n (ARDM, arXiv:2110.02037; LLaDA,
-arXiv:2502.09992, with a network that needs no t). The number of masks is drawn instead of a time and stratified over the
-draws. For m = 1, where t is not read, one call is exact. Elsewhere, as with uniform noise, a prompt that is kept clean is a
-heuristic: the bound is then one of the model that `infill` draws from.
+For masked noise that is the model's own conditional, and the number of masks is drawn instead of a time (`MaskCounts`; ARDM,
+arXiv:2110.02037; LLaDA, arXiv:2502.09992), stratified over the draws. For one free token and a network that ignores t one call
+is exact. Elsewhere, as with uniform noise, a prompt that is kept clean is a heuristic: the bound is then one of the model that
+`infill` draws from.
 """
 
 import math
@@ -16,19 +14,19 @@ import torch
 from torch import Tensor
 
 from unnoise import distributed
-from unnoise.denoiser import Denoiser, predict, predict_clean
+from unnoise.denoiser import Denoiser, predict_clean
 from unnoise.families.autoregressive import Autoregressive, next_token_denoiser
 from unnoise.families.block import BlockElbo, Blocks
 from unnoise.families.block.denoiser import block_denoiser
 from unnoise.families.block.objective import TURN
+from unnoise.model.draws import mask_counts
 from unnoise.model.model import Model
 from unnoise.network.batches import rows_at_once
 from unnoise.objective import Elbo
-from unnoise.objective.base import sum_rows
-from unnoise.prediction import MeanPrediction
-from unnoise.process import Masked, Process
+from unnoise.objective.conditional import noise_end, random_part
+from unnoise.process import Masked
 from unnoise.process.base import gather
-from unnoise.rng import RowGenerator, seed_of, uniform
+from unnoise.rng import RowGenerator, seed_of
 
 SETS = 4  # independent sets of draws, from which the error comes
 ROWS = 32  # rows of one network call, at most
@@ -115,21 +113,19 @@ def estimator_of(model: Model) -> Draw:
         return lambda x, free, v, generator: next_token_nats(model, x, free)
     if isinstance(bound, BlockElbo):
         return lambda x, free, v, generator: block_nats(bound, denoiser, x, free, v, generator)
-    process = model.process
-    if counts_masks(model):
-        assert isinstance(process, Masked)
-        return lambda x, free, v, generator: mask_count_nats(process, denoiser, x, free, v, generator)
+    counts = mask_counts(model)
+    if counts is not None:
+        return lambda x, free, v, generator: counts.draw(denoiser, x, free, v, generator) + counts.fixed(denoiser, x, free)
     if isinstance(bound, Elbo):
-        return lambda x, free, v, generator: clamped_nats(bound, denoiser, x, free, v, generator)
+        return lambda x, free, v, generator: (
+            random_part(bound, denoiser, x, free, v, generator) + noise_end(bound, denoiser, x, free)
+        )
     raise ValueError(f"{model.method.name} has no bound on a text that goes on a given one")
 
 
 def counts_masks(model: Model) -> bool:
-    """Whether the number of masks can be drawn instead of a time: masked noise with one schedule, a mean, continuous time."""
-    process, bound = model.process, model.bound
-    mean = issubclass(model.method.parameterization.prediction, MeanPrediction)
-    discrete = isinstance(bound, Elbo) and bound.steps is not None
-    return isinstance(process, Masked) and not isinstance(bound, BlockElbo) and not process.per_token and mean and not discrete
+    """Return whether the number of masks can be drawn instead of a time."""
+    return mask_counts(model) is not None
 
 
 def is_exact(model: Model, free: Tensor) -> Tensor:
@@ -153,75 +149,11 @@ def next_token_log_probs(model: Model, x: Tensor) -> Tensor:
     return network.next_token(torch.cat([start, x[:, :-1]], 1), None)[0]
 
 
-def mask_count_nats(process: Masked, denoiser: Denoiser, x: Tensor, free: Tensor, v: Tensor, generator: RowGenerator) -> Tensor:
-    """m/k·Σ over k masked of the m free positions of −log μ(x^i | the rest), k = ⌈v·m⌉: [B]."""
-    tokens = free.sum(1)
-    count = ((v * tokens).long() + 1).minimum(tokens.clamp_min(1))
-    order = torch.where(free, uniform(x.shape, x.device, generator), 2.0)
-    ranked = order.sort(1).values
-    noise = ranked.gather(1, count[:, None] - 1)[:, 0]
-    hidden = (order <= noise[:, None]) & free
-    x_t = x.masked_fill(hidden, process.mask)
-    t = process.schedule.inverse(1 - noise.clamp_max(1.0))
-    prediction = predict(denoiser, process, x_t, t, hidden)
-    nats = process.surprise(prediction, x[hidden], x_t[hidden], t[:, None].expand(x.shape)[hidden])
-    return (tokens / count).to(nats.dtype) * sum_rows(nats, hidden)
-
-
 def block_nats(bound: BlockElbo, denoiser: Denoiser, x: Tensor, free: Tensor, v: Tensor, generator: RowGenerator) -> Tensor:
     """Σ_k m/j·Σ over j masked of the m free positions of block k of −log μ(x^i | the rest of the block, x^{<k}): [B]."""
     _check_prefix(free)
     hidden, share = bound.hide_at(free, v, generator)
     return bound.at(denoiser, x, hidden, share, torch.where(hidden, 1 / share.clamp_min(1e-9), 0))
-
-
-def clamped_nats(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor, v: Tensor, generator: RowGenerator) -> Tensor:
-    """The bound of the process that keeps what is given clean: integrand and boundary terms of free positions alone: [B]."""
-    t, weight = bound.times_at(v)
-    nats = noised_nats(bound, denoiser, x, free, t, generator)
-    return weight.to(nats.dtype) * nats + noise_end(bound, denoiser, x, free) + data_end(bound, denoiser, x, free, generator)
-
-
-def noised_nats(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor, t: Tensor, generator: RowGenerator) -> Tensor:
-    """Σ over free positions of the bound's term at times t [B], what is given kept clean: [B]."""
-    return sum_rows(*noised_terms(bound, denoiser, x, free, t, generator))
-
-
-def noised_terms(
-    bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor, t: Tensor, generator: RowGenerator
-) -> tuple[Tensor, Tensor]:
-    """The terms of that sum [n], and the positions that they belong to [B, L] bool."""
-    process = bound.process
-    x_t = torch.where(free, process.noised(x, None, t[:, None].expand(x.shape), generator), x)
-    where = bound.positions(x_t) & free
-    prediction = predict(denoiser, process, x_t, t, where)
-    nats = bound.term(prediction, x[where], x_t[where], t[:, None].expand(x.shape)[where].double())
-    return nats, where
-
-
-def noise_end(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor) -> Tensor:
-    """The boundary term at t = 1 of free positions: KL(q(x_1|x_0) ‖ π), or the cost of the signal that masks leave: [B]."""
-    process = bound.process
-    nats = (process.noise_kl(x) * free).sum(-1)
-    if process.residual_signal == 0:
-        return nats
-    late = torch.ones(len(x), dtype=torch.float64, device=x.device)
-    x_t = x.masked_fill(free, process.states - 1)
-    return nats + process.residual_signal * _surprise(process, denoiser, x, x_t, free, late)
-
-
-def data_end(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor, generator: RowGenerator) -> Tensor:
-    """The boundary term at the start of the integral, where noise is left: E Σ_free −log p(x_0 | x_start): [B]."""
-    if not bound.leaves_noise:
-        return x.new_zeros(len(x), dtype=torch.float64)
-    start = bound.start_times(x)
-    x_t = torch.where(free, bound.process.noised(x, None, start[:, None].expand(x.shape), generator), x)
-    return _surprise(bound.process, denoiser, x, x_t, free & bound.process.active(x_t), start).double()
-
-
-def _surprise(process: Process, denoiser: Denoiser, x: Tensor, x_t: Tensor, where: Tensor, t: Tensor) -> Tensor:
-    prediction = predict(denoiser, process, x_t, t, where)
-    return sum_rows(process.surprise(prediction, x[where], x_t[where], t[:, None].expand(x.shape)[where]), where)
 
 
 def _check_prefix(free: Tensor) -> None:

@@ -19,6 +19,8 @@ def evaluate_split(
         "bits_per_char": found.bits,
         "stderr": found.stderr,
         "text_stderr": found.text_stderr,
+        "interval": found.interval,
+        "reached": found.reached,
         "draws": found.draws,
         "exact": model.method.exact,
         "lossless": source.lossless(model.codec, split, model.cut),

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import torch
 
-from unnoise.evaluation.conditional import SETS, conditional, counts_masks, greedy
-from unnoise.families.block import BlockElbo
+from unnoise.evaluation.conditional import SETS, conditional, greedy
+from unnoise.model.draws import draws_for_error
 from unnoise.model.model import Model
 from unnoise.model.options import SamplingKeywords
 from unnoise.network.batches import rows_at_once
@@ -126,21 +126,10 @@ class HarnessModel:
         return [self._rolled(text) for text in texts]
 
     def _rolled(self, text: str) -> WholeText:
-        model, draws = self.model, max(self.draws // 4, SETS)
-        if not (counts_masks(model) or isinstance(model.bound, BlockElbo)):
-            score = model.score(text, draws, self.seed, error=0.0)
-            return WholeText(-score.nats, score.stderr * score.characters * math.log(2), score.exact, score.windows)
-        pieces = torch.from_numpy(model.codec.encode(text)).split(model.length)
-        whole = [piece for piece in pieces if len(piece) == model.length]
-        found = []
-        for group in (whole, [piece for piece in pieces if 0 < len(piece) < model.length]):
-            if group:
-                x = torch.stack(group)
-                found.append(conditional(model, x, torch.zeros_like(x, dtype=torch.bool), draws, self.seed))
-        if not found:
-            raise ValueError("there is no text to score")
-        nats, error = sum(float(one.nats.sum()) for one in found), math.hypot(*(one.error for one in found))
-        return WholeText(-nats, error, all(bool(one.exact.all()) for one in found), len(pieces))
+        draws = max(self.draws // 4, draws_for_error(self.model, 1, self.model.length))
+        score = self.model.score(text, draws, self.seed, error=0.0)
+        assert score.stderr is not None
+        return WholeText(-score.nats, score.stderr * score.characters * math.log(2), score.exact, score.windows)
 
     # ---- texts that go on --------------------------------------------------------------------------------------------
 

@@ -14,11 +14,10 @@ from torch import Tensor
 from unnoise.data.texts import thinned
 from unnoise.evaluation.benchmarks import Benchmark, benchmark, documents
 from unnoise.evaluation.chunks import Chunks, Wrapping, characters_of, chunk, pieces
-from unnoise.evaluation.conditional import SETS, conditional, counts_masks
+from unnoise.evaluation.conditional import SETS, conditional
 from unnoise.evaluation.published import Gap, PublishedLoss, gaps, published_nats
 from unnoise.families.autoregressive import Autoregressive
-from unnoise.families.block import BlockElbo
-from unnoise.model.likelihood import estimate
+from unnoise.model.draws import draws_for_error, estimate
 from unnoise.model.model import Model
 from unnoise.schedule import Linear
 
@@ -242,9 +241,9 @@ def _mean(values: list[float]) -> tuple[float, float]:
 
 def _bound(model: Model, x: Tensor, known: Tensor, draws: int, seed: int) -> tuple[tuple[float, float], bool, int]:
     """Nats of all windows and their error, whether they are exact, and the draws of each."""
-    if counts_masks(model) or isinstance(model.bound, BlockElbo) or bool(known.any()):
+    if bool(known.any()):
         sets = min(SETS, max(2, draws))
         found = conditional(model, x, known, max(draws, sets), seed, sets)
         return (float(found.nats.sum()), found.error), bool(found.exact.all()), int(found.draws.max())
-    whole = estimate(model, x, max(2, draws), 0.0, seed)
+    whole = estimate(model, x, max(draws, draws_for_error(model, *x.shape)), seed)
     return (float(whole.nats.sum()), whole.error), model.method.exact, whole.draws

@@ -19,12 +19,13 @@ from torch import Tensor
 
 from unnoise import distributed
 from unnoise.denoiser import Denoiser, predict
-from unnoise.evaluation.conditional import counts_masks, data_end, next_token_log_probs, noise_end, noised_nats, noised_terms
+from unnoise.evaluation.conditional import counts_masks, next_token_log_probs
 from unnoise.families.autoregressive import Autoregressive
 from unnoise.families.block import BlockElbo
 from unnoise.model.model import Model
 from unnoise.network.batches import rows_at_once
 from unnoise.objective import Elbo
+from unnoise.objective.conditional import data_end, noise_end, noised_nats, noised_terms
 from unnoise.process import Masked
 from unnoise.process.base import gather
 from unnoise.rng import RowGenerator, seed_of, uniform

@@ -84,11 +84,13 @@ class FlowElbo(Objective):
 
     def forward(self, denoiser: Denoiser, x: Tensor, generator: Generator = None) -> Tensor:
         self.process.check_tokens(x)
-        u = stratified(len(x), x.device, generator)
-        nats = self.flow(denoiser, x, self.process.believe(x, u, generator), u)
+        return self.drawn(denoiser, x, stratified(len(x), x.device, generator), generator)
+
+    def drawn(self, denoiser: Denoiser, x: Tensor, v: Tensor, generator: Generator = None) -> Tensor:
+        nats = self.flow(denoiser, x, self.process.believe(x, v, generator), v)
         share = self.SHARE if torch.is_grad_enabled() else 1.0
         if float(uniform((), x.device, generator)) < share:
-            end = torch.ones_like(u)
+            end = torch.ones_like(v)
             nats = nats + self.reconstruction(denoiser, x, self.process.believe(x, end, generator), end) / share
         return nats
 

@@ -111,7 +111,10 @@ class GaussianElbo(Objective):
 
     def forward(self, denoiser: Denoiser, x: Tensor, generator: Generator = None) -> Tensor:
         self.process.check_tokens(x)
-        z_0, t = self.process.table()[x], stratified(len(x), x.device, generator)
+        return self.drawn(denoiser, x, stratified(len(x), x.device, generator), generator)
+
+    def drawn(self, denoiser: Denoiser, x: Tensor, v: Tensor, generator: Generator = None) -> Tensor:
+        z_0, t = self.process.table()[x], v
         z = self.process.diffuse(z_0, t, generator)
         guess = self.first_guess(denoiser, z, t, generator)
         start = torch.zeros_like(t)
@@ -158,12 +161,10 @@ class GaussianElbo(Objective):
 class GaussianCrossEntropy(GaussianElbo):
     """Σ_positions −log p(x_0 | z_t) at a uniform t: [B]. Not a bound; every noise level teaches alike, so it learns faster."""
 
-    def forward(self, denoiser: Denoiser, x: Tensor, generator: Generator = None) -> Tensor:
-        self.process.check_tokens(x)
-        t = stratified(len(x), x.device, generator)
-        z = self.process.diffuse(self.process.table()[x], t, generator)
-        guess = self.first_guess(denoiser, z, t, generator)
-        return -gather(estimate(denoiser, self.process, z, t, guess).log_probs, x).sum(-1)
+    def drawn(self, denoiser: Denoiser, x: Tensor, v: Tensor, generator: Generator = None) -> Tensor:
+        z = self.process.diffuse(self.process.table()[x], v, generator)
+        guess = self.first_guess(denoiser, z, v, generator)
+        return -gather(estimate(denoiser, self.process, z, v, guess).log_probs, x).sum(-1)
 
 
 @dataclass(frozen=True)

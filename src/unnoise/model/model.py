@@ -251,9 +251,11 @@ class Model(ModelParts):
     ) -> Score:
         """−log p of a text, or of several together; a longer text than the model's is scored in windows.
 
-        samples: draws of the bound, at most; 32, or 2 with orders. error: it stops earlier at this standard error, in bits per
-        character. orders: M of the importance-weighted bound, for masked models that do not read the time: tighter as M grows,
-        at as many network calls for each of them as there are tokens.
+        samples: draws of the bound, at most; 32, or 2 with orders. A standard error takes 16 of a single text.
+        error: standard error to aim for, in bits per character; a pilot of a few draws tells how many it takes. 0 takes all of
+            `samples`.
+        orders: M of the importance-weighted bound, for masked models that do not read the time: tighter as M grows, at as many
+            network calls for each of them as there are tokens.
         """
         return likelihood.score(self, [text] if isinstance(text, str) else list(text), samples, seed, error, orders)
 

@@ -26,6 +26,19 @@ class Objective(nn.Module, ABC):
     @abstractmethod
     def forward(self, denoiser: Denoiser, x: Tensor, generator: Generator = None) -> Tensor: ...
 
+    def drawn(self, denoiser: Denoiser, x: Tensor, v: Tensor, generator: Generator = None) -> Tensor:
+        """Return one draw with v [B], uniform on [0, 1), in place of the numbers that `forward` stratifies over a batch: [B].
+
+        A caller that chooses v itself can stratify over several draws of one text. An objective may do without v.
+        """
+        return self(denoiser, x, generator)
+
+    @property
+    def takes_strata(self) -> bool:
+        """Whether `drawn` uses v; a subclass with a `forward` of its own needs a `drawn` of its own for that."""
+        first = next(cls for cls in type(self).__mro__ if "drawn" in vars(cls) or "forward" in vars(cls))
+        return "drawn" in vars(first) and first is not Objective
+
     def set_progress(self, progress: float) -> None:
         """How much of the training is done, 0 to 1; a curriculum uses it, a bound does not."""
         return
@@ -62,7 +75,13 @@ class Denoising(Objective):
 
     def forward(self, denoiser: Denoiser, x: Tensor, generator: Generator = None) -> Tensor:
         self.process.check_tokens(x)
-        t, weight = self.times(len(x), x.device, generator)
+        return self._at_times(denoiser, x, *self.times(len(x), x.device, generator), generator)
+
+    def drawn(self, denoiser: Denoiser, x: Tensor, v: Tensor, generator: Generator = None) -> Tensor:
+        self.process.check_tokens(x)
+        return self._at_times(denoiser, x, *self.times_at(v), generator)
+
+    def _at_times(self, denoiser: Denoiser, x: Tensor, t: Tensor, weight: Tensor, generator: Generator) -> Tensor:
         x_t = self.process.noised(x, None, t[:, None].expand(x.shape), generator)
         nats = self.at(denoiser, x, x_t, t)
         if torch.is_grad_enabled():

@@ -141,7 +141,7 @@ def own_rows(values: Tensor, generator: Generator) -> Tensor:
     return values[generator.rows] if isinstance(generator, RowGenerator) else values
 
 
-def sample_times(batch: int, device: torch.device, generator: Generator, power: float) -> tuple[Tensor, Tensor]:
-    """Return t = v^power on [0, 1] with v stratified, and its weight: [B] float64 each."""
-    t, weight = PowerTimes(power).warp(stratified(batch, device, generator), 0.0)
+def times_at(v: Tensor, power: float) -> tuple[Tensor, Tensor]:
+    """Return t = v^power for v uniform on [0, 1), and its weight: [B] float64 each."""
+    t, weight = PowerTimes(power).warp(v, 0.0)
     return t.clamp(1e-9, LATEST), weight

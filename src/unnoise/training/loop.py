@@ -100,6 +100,7 @@ class TrainingRun:
         self.done, self.tokens, self.seconds = 0, 0, 0.0
         self.bad, self.grad_norm = 0, 0.0  # steps in a row that were skipped; of the last step
         self.curve: list[tuple[int, float, float]] = []
+        self.text_error: float | None = None  # of the last evaluation, over its texts
         self.callbacks: list[Callback] = [] if out is None or distributed.rank() > 0 else [JsonLog(out)]
         self.checkpoints = None if out is None else CheckpointWriter(out, options.keep)
         self.damaged = ""  # why newer checkpoints than that which it was resumed from could not be read
@@ -171,6 +172,7 @@ class TrainingRun:
         averaged = self.average.applied() if self.average is not None else contextlib.nullcontext()
         with averaged, gathered_weights(self.model.network):
             found = bits_per_char(self.model, self.valid_texts, options.eval_windows, EVALUATION_DRAWS, options.seed)
+            self.text_error = found.text_stderr
             return found.bits, found.stderr
 
     # ---- checkpoints -------------------------------------------------------------------------------------------------
@@ -247,7 +249,18 @@ class TrainingRun:
         if finished and self.average is not None:
             put_parameters(self.learned, self.average.weights)
         before, after = self.curve[0], self.curve[-1]
-        return Report(self.done, self.seconds, self.tokens, before[1], after[1], after[2], finished, self.loss, self.curve)
+        return Report(
+            self.done,
+            self.seconds,
+            self.tokens,
+            before[1],
+            after[1],
+            after[2],
+            finished,
+            self.loss,
+            self.curve,
+            self.text_error,
+        )
 
     def _steps(self, stop: Callable[[], bool]) -> None:
         """Steps until the run is done or stop() says so, with evaluations and checkpoints between them."""

@@ -8,7 +8,12 @@ DIVERGED = 1e8  # nats a token, or bits a character, beyond which a run has come
 
 @dataclass
 class Report:
-    """What came of a run; bits are per character, of the bound on held-out text, with standard errors."""
+    """Result of a run.
+
+    bits_before, bits: per character, of the bound on held-out text. stderr: standard error of the latter by drawing, 0 where
+    nothing was drawn. text_stderr: its standard error for all such text, from the spread over the texts that were measured;
+    None if they were not measured in this call.
+    """
 
     steps: int
     seconds: float
@@ -19,6 +24,7 @@ class Report:
     finished: bool
     loss: str = "fast"
     curve: list[tuple[int, float, float]] = field(default_factory=list)
+    text_stderr: float | None = None
 
 
 class NotANumber(ValueError):

@@ -12,6 +12,7 @@ from torch.nn.functional import pad
 from unnoise.denoiser import Denoiser, predict
 from unnoise.families.block.denoiser import BlockParameterization, block_denoiser
 from unnoise.families.block.process import Blocks
+from unnoise.families.mask_counts import choices
 from unnoise.objective.base import Denoising, Objective, sum_rows
 from unnoise.objective.cross_entropy import CrossEntropy
 from unnoise.objective.elbo import Elbo
@@ -43,6 +44,28 @@ class BlockElbo(Objective):
         hidden, share = self.hide(there, generator)
         weight = torch.where(hidden, 1 / share.clamp_min(1e-9), 0)
         return self.at(denoiser, x, hidden, share, weight)
+
+    def drawn(self, denoiser: Denoiser, x: Tensor, v: Tensor, generator: Generator = None) -> Tensor:
+        if x.shape[1] <= self.block:
+            return self.one_block.drawn(denoiser, x, v, generator)
+        x, there = self.filled(x)
+        hidden, share = self.hide_at(there, v, generator)
+        return self.at(denoiser, x, hidden, share, torch.where(hidden, 1 / share.clamp_min(1e-9), 0))
+
+    def choice(self, denoiser: Denoiser, x: Tensor, number: Tensor) -> Tensor:
+        """Return the terms of one choice of masks in every block, those at the bits of number [B] ≥ 1; over 1…2^block − 1 they
+        add up to the bound: [B]. For texts of more than one block."""
+        x, there = self.filled(x)
+        blocks = pad(there, (0, -there.shape[1] % self.block)).unflatten(1, (-1, self.block))  # [B, N, block]
+        tokens = blocks.sum(2)
+        bits = (number[:, None] >> torch.arange(self.block, device=x.device)) & 1 == 1
+        hidden = bits[:, None] & (number[:, None] < 2**tokens)[:, :, None]  # a block's tokens are its first ones
+        count = hidden.sum(2)
+        share = count / tokens.clamp_min(1)
+        weight = 1 / (count.clamp_min(1) * choices(tokens, count))
+        share, weight = (each[:, :, None].expand(hidden.shape).flatten(1)[:, : x.shape[1]] for each in (share, weight))
+        hidden = hidden.flatten(1)[:, : x.shape[1]]
+        return self.at(denoiser, x, hidden, share, torch.where(hidden, weight, 0))
 
     def filled(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The texts with their last blocks filled, and which positions are theirs: [B, L] → [B, L'] long and bool.

@@ -14,7 +14,7 @@ from unnoise.denoiser import Denoiser
 from unnoise.families.insertion.denoiser import predict_insertion
 from unnoise.families.insertion.process import Insertion, Partial
 from unnoise.objective.base import Objective, sum_rows
-from unnoise.objective.times import sample_times
+from unnoise.objective.times import stratified, times_at
 from unnoise.process.base import gather
 from unnoise.process.state import PAD
 from unnoise.rng import Generator
@@ -41,7 +41,10 @@ class InsertionElbo(Objective):
 
     def forward(self, denoiser: Denoiser, x: Tensor, generator: Generator = None) -> Tensor:
         self.process.check_tokens(x)
-        t, weight = sample_times(len(x), x.device, generator, power=2.0)
+        return self.drawn(denoiser, x, stratified(len(x), x.device, generator), generator)
+
+    def drawn(self, denoiser: Denoiser, x: Tensor, v: Tensor, generator: Generator = None) -> Tensor:
+        t, weight = times_at(v, power=2.0)
         nats = self.at(denoiser, self.process.corrupt(x, t, generator), t)
         return weight.to(nats.dtype) * nats
 
