@@ -3,10 +3,10 @@
     python benchmarks/coverage.py path/to/text8 --model wiki
     python benchmarks/coverage.py path/to/text8 --model wiki --tokens 5 --samples 16
 
-From the test part comes one text of each length. It is scored with the seeds 1, 2, …; the bound itself is the mean of all scores
-or, where the choices of masks are few, their sum. Printed are how many intervals cover it, their mean width and the mean standard
-error in bits per character, the spread of the scores over the seeds, how far their mean lies from a reference of independent
-draws (the bias, with its error), and seconds of a score.
+From the test part comes one text of each length. It is scored with the seeds 1, 2, …; the bound itself is the mean of all
+scores or, where the choices of masks are few, their sum. Printed are how many intervals cover it, their mean width and the mean
+standard error in bits per character, the spread of the scores over the seeds, how far their mean lies from a reference of
+independent draws (the bias, with its error), and seconds of a score.
 """
 
 import argparse
