@@ -66,10 +66,11 @@ def test_intervals_of_normal_cells_cover(sets: int, cells: int) -> None:
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 7, 32, 33, 100, 1000])
 def test_the_fewest_draws_have_an_error_bar(rows: int) -> None:
     for strata in (True, False):
-        draws = fewest_draws(rows, strata)
+        draws = fewest_draws([rows], strata)
         of = layout(rows, draws, strata)
         assert of.draws == draws and of.freedom(strata) >= FREEDOM
         assert draws == 2 or layout(rows, draws - 1, strata).freedom(strata) < FREEDOM
+    assert fewest_draws([100, 1]) == 2, "a last, shorter window takes no more draws of all others"
     assert layout(rows, 1).draws == 1 and layout(rows, 1).freedom() == 0
     for draws in range(1, 40):
         assert 0.75 * draws <= layout(rows, draws).draws <= draws

@@ -151,17 +151,17 @@ def layout(rows: int, draws: int, strata: bool = True) -> Layout:
     return Layout(sets, copies, torch.arange(rows) // size)
 
 
-def fewest_draws(rows: int, strata: bool = True) -> int:
-    """Return how many draws of each text an error bar takes."""
+def fewest_draws(rows: Sequence[int], strata: bool = True) -> int:
+    """Return how many draws of each text an error bar takes, for the sum over several groups of so many texts."""
     draws = 2
-    while layout(rows, draws, strata).freedom(strata) < FREEDOM:
+    while sum(layout(number, draws, strata).freedom(strata) for number in rows) < FREEDOM:
         draws += 1
     return draws
 
 
 def draws_for_error(model: "Model", rows: int, length: int) -> int:
     """Return how many draws of each text of so many tokens the error bar of a model's bound takes."""
-    return fewest_draws(rows, drawing_of(model, length).strata)
+    return fewest_draws([rows], drawing_of(model, length).strata)
 
 
 def places(of: Layout, seed: int) -> Tensor:
@@ -276,20 +276,20 @@ def planned_draws(
     """
     if model.method.exact or error == 0:
         return most
-    needed, variance, freedom = 2, 0.0, 0
-    for x in groups:
-        drawing = drawing_of(model, x.shape[1], bound)
-        fewest = fewest_draws(len(x), drawing.strata)
-        if drawing.choices is not None and drawing.choices <= 2 * fewest:
-            needed = max(needed, drawing.choices)  # not much dearer than drawing, and without an error
-            continue
-        needed = max(needed, fewest)
-        if needed * 2 >= most:
-            return most
-        rows = x[torch.linspace(0, len(x) - 1, min(len(x), PILOT_ROWS), dtype=torch.float64).round().long()]
-        found = estimate(model, rows, fewest_draws(len(rows), drawing.strata), seed_of(seed, PILOT_SEED), bound)
-        variance += found.error**2 * found.draws * len(x) / len(rows)  # of one draw of each text
-        freedom += sum(found.spread.freedom)
+    drawings = [drawing_of(model, x.shape[1], bound) for x in groups]
+    fewest = fewest_draws([len(x) for x in groups], drawings[0].strata)
+    few = [one.choices for one in drawings if one.choices is not None and one.choices <= 2 * fewest]
+    needed = max(fewest, *few) if few else fewest  # evaluating all choices is not much dearer than drawing, and has no error
+    drawn = [x for x, one in zip(groups, drawings, strict=True) if one.choices is None or one.choices > needed]
+    if 2 * fewest >= most or not drawn:
+        return min(needed, most) if not drawn else most
+    rows = [x[torch.linspace(0, len(x) - 1, min(len(x), PILOT_ROWS), dtype=torch.float64).round().long()] for x in drawn]
+    draws = fewest_draws([len(x) for x in rows], drawings[0].strata)
+    pilot = [estimate(model, x, draws, seed_of(seed, PILOT_SEED), bound) for x in rows]
+    variance = sum(  # of one draw of each text
+        one.error**2 * one.draws * len(x) / len(part) for one, x, part in zip(pilot, drawn, rows, strict=True)
+    )
+    freedom = sum(sum(one.spread.freedom) for one in pilot)
     if variance == 0:
         return min(needed, most)
     wanted = variance * freedom / chi_square(CAUTION, freedom) / error**2
