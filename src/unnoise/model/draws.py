@@ -35,7 +35,7 @@ SETS = 4  # independent sets of draws, at most
 CELLS = 16  # degrees of freedom that groups are made small for
 LONGEST = 16  # tokens of which all choices of masks may be evaluated
 PILOT_ROWS, PILOT_SEED = 16, 0x9E37
-CAUTION = 0.2  # how likely more draws are needed than the pilot says
+CAUTION = 0.1  # how likely more draws are needed than the pilot says
 
 
 @dataclass(frozen=True)
