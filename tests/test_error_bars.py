@@ -73,7 +73,7 @@ def test_the_fewest_draws_have_an_error_bar(rows: int) -> None:
     assert fewest_draws([100, 1]) == 2, "a last, shorter window takes no more draws of all others"
     assert layout(rows, 1).draws == 1 and layout(rows, 1).freedom() == 0
     for draws in range(1, 40):
-        assert 0.75 * draws <= layout(rows, draws).draws <= draws
+        assert 2 * draws <= 3 * layout(rows, draws).draws <= 3 * draws
 
 
 def test_every_draw_is_uniform_and_every_part_has_one() -> None:
@@ -207,7 +207,7 @@ def test_an_objective_without_strata_has_an_interval_too() -> None:
     model = unnoise.Model.build("mdlm", length=40, width=8, depth=1, heads=1)
     x = torch.zeros(3, 40, dtype=torch.long)
     assert not drawing_of(model, 40, Counted()).strata and isinstance(model.bound, Denoising) and model.bound.takes_strata
-    found = [estimate(model, x, 8, seed, Counted()) for seed in range(REPEATS)]
+    found = [estimate(model, x, 16, seed, Counted()) for seed in range(REPEATS)]
     assert sum(abs(float(one.nats.sum()) - 3) <= one.spread.half_width() for one in found) >= LEAST
     assert len(set(found[0].nats.tolist())) == 3
 

@@ -35,7 +35,7 @@ def test_a_score_has_its_interval(folder: Path, capsys: pytest.CaptureFixture[st
     score = unnoise.load(folder).score(TEXT, error=10)
     assert score.stderr is not None and score.interval is not None and not err
     low, high = score.interval
-    assert f"± {score.stderr:.4f} by {score.draws} draws each, 95 % interval {low:.4f} to {high:.4f})" in out
+    assert f"± {score.stderr:.4f} from {score.draws} draws each, 95 % interval {low:.4f} to {high:.4f})" in out
     told = json.loads(said(capsys, "score", TEXT, "--model", str(folder), "--error", "10", "--json")[0])
     assert told["interval"] == [low, high] and told["stderr"] == score.stderr and told["reached"] is True
 
@@ -54,7 +54,7 @@ def test_an_error_that_was_not_met_is_told(folder: Path, capsys: pytest.CaptureF
 
 def test_too_few_draws_have_no_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, err = said(capsys, "score", TEXT, "--model", str(folder), "--samples", "2")
-    assert "±" not in out and "by 2 draws each" in out and "pass --samples 16 or more" in err and err.count("\n") == 1
+    assert "±" not in out and "from 2 draws each" in out and "pass --samples 16 or more" in err and err.count("\n") == 1
     told = json.loads(said(capsys, "score", TEXT, "--model", str(folder), "--samples", "2", "--json")[0])
     assert told["stderr"] is None and told["interval"] is None and told["reached"] is False
 
@@ -72,7 +72,7 @@ def test_eval_has_its_interval_too(folder: Path, tmp_path: Path, capsys: pytest.
     told = json.loads(said(capsys, *command, "--json")[0])
     low, high = told["interval"]
     assert low < told["bits_per_char"] < high and told["reached"] is False and told["draws"] == 4
-    assert f"± {told['stderr']:.4f} by 4 draws each, 95 % interval {low:.4f} to {high:.4f};" in out
+    assert f"± {told['stderr']:.4f} from 4 draws each, 95 % interval {low:.4f} to {high:.4f};" in out
     assert "is above --error 0.0001" in err
 
 

@@ -60,10 +60,10 @@ def test_every_method_writes_fills_in_and_scores(name: str) -> None:
     assert len(filled) == 3 and all(text[:2] == "ab" and text[4] == "c" and len(text) == 6 for text in filled)
     whole = model.complete("he", "lo", length=10, steps=6)
     assert whole[0].startswith("he") and whole[0].endswith("lo") and len(whole[0]) == 10
-    score = model.score("hello wor", samples=8)
+    score = model.score("hello wor", samples=16)
     assert math.isfinite(score.nats) and score.exact == (name == "ar") and score.windows == 1
     assert abs(score.bits_per_char - score.nats / 9 / math.log(2)) < 1e-9
-    assert (score.stderr == 0) == score.exact
+    assert (score.stderr == 0) == (score.exact or score.enumerated)
 
 
 @pytest.mark.parametrize("name", FIXED)
@@ -104,8 +104,8 @@ def test_a_model_of_variable_length_chooses_how_much_to_write() -> None:
     assert all(re.fullmatch(r"the [a-z ]* sat [a-z ]n t[a-z ]*e mat", text) for text in filled)
     assert len({len(text) for text in filled}) > 1 and all(len(text) <= 24 for text in filled)
     assert all(text.startswith("he") and text.endswith("lo") for text in model.complete("he", "lo", n=3, steps=9))
-    score = model.score("hello wor", samples=8)
-    assert math.isfinite(score.nats) and not score.exact and score.stderr > 0
+    score = model.score("hello wor", samples=16)
+    assert math.isfinite(score.nats) and not score.exact and score.stderr
 
 
 def test_the_chain_shows_insertions_as_they_happen() -> None:

@@ -144,7 +144,7 @@ def layout(rows: int, draws: int, strata: bool = True) -> Layout:
 
     Without strata a set is one cell, so there are more sets and fewer copies.
     """
-    most = SETS if strata else 2 * SETS
+    most = SETS if strata else FREEDOM + 1
     sets = max(range(1, min(most, draws) + 1), key=lambda sets: (sets > 1, draws // sets * sets, sets))
     copies = draws // sets
     size = min(max(rows * (copies if strata else 1) * (sets - 1) // CELLS, 1), ROWS)
