@@ -360,6 +360,7 @@ MISTAKES = {
     "train mdlm --data '' --steps 1": "name a corpus",
     "train mdlm --data text.txt --steps 1 --out ''": "--out needs a folder of its own",
     "correct nowhere.txt": "there is no file nowhere.txt",
+    "denoise abc --model runs/ar": "denoise needs a model of noise on tokens",
     "correct ./runs": "./runs is a folder",
     "eval --data text.txt --windows 0": "--windows must be ≥ 1",
     "eval --data text.txt --texts whole": "whole texts need a codec with an end token",
