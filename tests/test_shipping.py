@@ -200,6 +200,7 @@ def test_what_a_model_recommends_is_said_and_can_be_undone(tmp_path: Path, capsy
     assert code == 0 and err == f"using the sampling options that the model recommends: {used} {back}\n" and "--- 2" in out
     assert run(f"generate --model {tmp_path / 'm'} --temperature 1 --top-p 1 --steps 4", capsys)[2] == ""
     assert run(f"generate --model {tmp_path / 'm'} --temperature 1 --top-p 1", capsys)[2].endswith("recommends: steps 4\n")
+    assert run(f"generate --model {tmp_path / 'm'} --temperature 0", capsys)[2].endswith("recommends: steps 4\n")
     for flags, kept in (("", False), ("--temperature 1", False), ("--temperature 1 --top-p 1", True)):
         for command, key in (("generate", "keeps_distribution"), ("infill 'the [MASK] sat'", "exact")):
             code, out, err = run(f"{command} --model {tmp_path / 'm'} --json {flags}", capsys)

@@ -77,7 +77,10 @@ class SamplingOptions:
         if self.sampler is not None and not isinstance(self.sampler, str):
             return {}
         named = self.sampler or ""
-        return {key: value for key, value in recommended.items() if vars(self)[key] is None and f"{key}=" not in named}
+        taken = {key: value for key, value in recommended.items() if vars(self)[key] is None and f"{key}=" not in named}
+        if self.temperature == 0:  # the likeliest token is among those of any top-p
+            taken.pop("top_p", None)
+        return taken
 
     def resolve(self, own: Sampler) -> Sampler:
         """The sampler that these options mean; `own` is the method's."""
