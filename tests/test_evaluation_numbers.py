@@ -392,6 +392,9 @@ def test_a_judge_of_another_alphabet_is_refused() -> None:
 
 def test_perplexity_is_two_to_the_bits() -> None:
     class Fixed:
+        def reads(self, text: str) -> bool:
+            return True
+
         def bits_per_char(self, texts: Any) -> float:
             return 3.0
 

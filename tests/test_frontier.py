@@ -58,7 +58,9 @@ def test_colder_texts_are_less_varied() -> None:
 
 def test_empty_texts_are_left_out_and_none_at_all_is_said() -> None:
     judge, model = OwnJudge(small("ar")), small("mdlm")
-    assert measured(["", "the cat", " "], model, judge, "x", 1.0) == measured(["the cat"], model, judge, "x", 1.0)
+    one = measured(["the cat"], model, judge, "x", 1.0)
+    assert one.left_out == 0 and measured(["", "the cat", " "], model, judge, "x", 1.0) == one._replace(left_out=2)
+    assert measured(["The Cat", "the cat"], model, judge, "x", 1.0) == one._replace(left_out=1)
     with pytest.raises(ValueError, match="all texts by x at temperature 1 are empty"):
         measured(["", " "], model, judge, "x", 1.0)
 

@@ -5,10 +5,11 @@ torch is imported inside the functions, so that `unnoise --help` answers at once
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from tyro.conf import arg
+from tyro.conf import UseAppendAction, arg
 
 from unnoise.files import BUNDLED as BUNDLED_MODELS
 
@@ -25,6 +26,14 @@ ModelName = Annotated[
         help="Folder of a trained model, a bundled name, or a model from elsewhere (a path, or a hub id); "
         f"default: {DEFAULT_MODEL}."
     ),
+]
+ModelNames = Annotated[
+    tuple[str, ...],
+    arg(
+        help="Folder of a trained model, a bundled name, or a model from elsewhere (a path, or a hub id); given several times, "
+        f"models are put side by side; default: {DEFAULT_MODEL}."
+    ),
+    UseAppendAction,
 ]
 Layout = Literal["mdlm", "sedd", "bd3lm", "udlm", "duo", "gidd", "flexmdm"]  # published ones that are written
 Device = Annotated[str, arg(help="Device to compute on: auto, cpu, cuda, …")]
@@ -52,6 +61,27 @@ def open_model(
     from unnoise.model.io import load
 
     return load(folder_of(name), mask_token, method, codec).to(device_named(device))
+
+
+def named_models(names: Sequence[str]) -> dict[str, Path]:
+    """Return the folders of models by short names that differ; the default model where none is named."""
+    if len(set(names)) < len(names):
+        raise ValueError(f"each --model is given once, found {' '.join(names)}")
+    folders = {name: folder_of(name) for name in names} or {model_folders()[-1].name: model_folders()[-1]}
+    short = [Path(name).name for name in folders]
+    return {last if short.count(last) == 1 else name: folders[name] for name, last in zip(folders, short, strict=True)}
+
+
+def open_models(names: Sequence[str], device: str) -> "dict[str, Model]":
+    """Open the models of these names, by short names."""
+    return {title: open_model(str(folder), device) for title, folder in named_models(names).items()}
+
+
+def only_model(names: Sequence[str], what: str) -> str | None:
+    """Return the name of the one model that is given, if any; raise ValueError if there are several."""
+    if len(names) > 1:
+        raise ValueError(f"{what} takes one --model, found {' and '.join(names)}")
+    return names[0] if names else None
 
 
 def folder_of(name: str | None) -> Path:

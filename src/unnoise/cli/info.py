@@ -51,7 +51,7 @@ class InfoCommand:
             return 0
         model = open_model(self.folder or self.model, "cpu")
         if self.picture is not None:
-            from unnoise.display.plot import plot_schedule
+            from unnoise.display.schedules import plot_schedule
 
             plot_schedule(model, self.picture, dark=self.dark)
             print(f"wrote {self.picture}", file=sys.stderr)
@@ -144,7 +144,7 @@ class InfoCommand:
         """α at some times, by curve (the mean over tokens where they differ), and the learned exponents."""
         import torch
 
-        from unnoise.display.plot import exponents
+        from unnoise.display.schedules import exponents
 
         t = torch.tensor([0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99], dtype=torch.float64)
         with torch.no_grad():

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitSubcommandPrefixes, subcommand
 
+from unnoise.cli.base import only_model
 from unnoise.cli.compare import CompareCommand
 from unnoise.cli.contrast import ContrastCommand
 from unnoise.cli.convert import ConvertCommand
@@ -78,11 +79,22 @@ def parse(arguments: list[str]) -> Any:
     try:
         with contextlib.redirect_stderr(said):
             command = tyro.cli(_union(), prog="unnoise", description=ABOUT, args=arguments, config=CONFIG)
-            return _with_defaults(command, arguments) if isinstance(command, RunCommand) else command
+            command = _with_defaults(command, arguments) if isinstance(command, RunCommand) else command
     except SystemExit as stop:
         if not stop.code:  # --help
             raise
         raise ValueError(_sentence(said.getvalue(), arguments)) from None
+    _check_models(command, arguments)
+    return command
+
+
+def _check_models(command: Any, arguments: list[str]) -> None:
+    """Raise ValueError if several models are given to a command that takes one."""
+    if isinstance(getattr(command, "model", None), tuple):  # which takes several
+        return
+    given = [arguments[i + 1] for i, word in enumerate(arguments[:-1]) if word == "--model"]
+    given += [word.partition("=")[2] for word in arguments if word.startswith("--model=")]
+    only_model(given, f"unnoise {arguments[0]}")
 
 
 def _with_defaults(command: RunCommand, arguments: list[str]) -> RunCommand:

@@ -4,15 +4,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unnoise.display.style import legend, look, picture, series
-from unnoise.evaluation.frontier import REAL, Point
+from unnoise.evaluation.frontier import Point
+from unnoise.evaluation.generative import REAL
 
 
 def plot_frontier(points: Sequence[Point], path: Path, title: str, *, dark: bool = False) -> None:
     """The judge's perplexity against the entropy of the texts, a line for each sampler over temperatures; lower and further to
     the right is better."""
     by_sampler: dict[str, list[Point]] = {}
+    several = len({point.model for point in points if point.sampler != REAL}) > 1
     for point in points:
-        by_sampler.setdefault(point.sampler, []).append(point)
+        named = several and point.sampler != REAL
+        by_sampler.setdefault(f"{point.model}, {point.sampler}" if named else point.sampler, []).append(point)
     pale = look(dark).dim
     with picture(path, width=7.5, height=4.8, dark=dark) as axes:
         for i, (name, line) in enumerate((name, line) for name, line in by_sampler.items() if name != REAL):

@@ -1,22 +1,19 @@
-"""Pictures of a run or a model: training curves, a schedule, the loss by noise level, quality of samples."""
+"""Pictures of runs and models: training curves, the loss by noise level, quality of samples."""
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 
 from unnoise.data.corpus import corpus
 from unnoise.denoiser import predict_clean
-from unnoise.display.style import LINES, legend, look, picture, pictures, series
-from unnoise.evaluation.generative import Quality
+from unnoise.display.style import legend, look, picture, pictures, series
+from unnoise.evaluation.generative import REAL, Quality
 from unnoise.model.model import Model
 from unnoise.process.base import Process, gather
-from unnoise.schedule import PerToken
 from unnoise.training.callback import LOG
-
-NAMED = 5  # tokens named at each end of a learned schedule
 
 
 def read_log(folder: Path) -> tuple[list[tuple[int, float]], list[tuple[int, float, float]]]:
@@ -54,93 +51,71 @@ def smoothed(values: Sequence[float], memory: float = 0.95) -> list[float]:
     return found
 
 
-def plot_comparison(folders: dict[str, Path], path: Path, *, dark: bool = False) -> None:
-    """Held-out bits of several runs against steps, a line for each name."""
+def plot_comparison(folders: Mapping[str, Path], path: Path, *, dark: bool = False) -> None:
+    """Draw held-out bits of several runs against steps, a line for each name."""
+    points = {name: read_log(folder)[1] for name, folder in folders.items()}
+    for name, found in points.items():
+        if not found:
+            raise ValueError(f"the log of {name} has no measurement on held-out text")
     with picture(path, dark=dark) as axes:
-        for i, (name, folder) in enumerate(folders.items()):
-            steps, bits, errors = zip(*read_log(folder)[1], strict=True)
+        for i, (name, found) in enumerate(points.items()):
+            steps, bits, errors = zip(*found, strict=True)
             axes.errorbar(steps, bits, yerr=errors, label=name, capsize=2, **series(i))
         axes.set(xlabel="step", ylabel="bits, held-out text")
         legend(axes)
 
 
-def exponents(model: Model) -> list[tuple[str, float]]:
-    """The learned exponents w_i with their tokens, from the first to be revealed (large) to the last; none elsewhere."""
-    learned = [module for module in model.process.modules() if isinstance(module, PerToken)]
-    if not learned:
-        return []
-    values = learned[0].exponents().detach().tolist()
-    return sorted(((shown_token(model.codec.show(i)), value) for i, value in enumerate(values)), key=lambda pair: -pair[1])
-
-
-def shown_token(token: str) -> str:
-    """A token that is blank by itself, so that it can be seen."""
-    return token if token.strip() else token.replace(" ", "␣").replace("\n", "↵")
-
-
-def plot_schedule(model: Model, path: Path, *, dark: bool = False) -> None:
-    """α(t): one line, or one for each token where they are learned, the first and the last to be revealed named."""
-    curves = model.process.curves()
-    if not curves:
-        raise ValueError(f"{model.method.name} has no noise schedule to draw")
-    t = torch.linspace(1e-4, 1, 200, dtype=torch.float64)
-    ranked = [token for token, _ in exponents(model)]
-    with picture(path, dark=dark) as axes, torch.no_grad():
-        for (name, alpha), line in zip(curves.items(), LINES, strict=False):
-            values = alpha(t)
-            if values.dim() == 1:
-                axes.plot(t, values, linestyle=line, label=name)
-                continue
-            order = values[len(t) // 2].argsort(descending=True).tolist()
-            axes.plot(t, values[:, order[NAMED:-NAMED]], color=look(dark).dim, alpha=0.4, linewidth=0.7)
-            for i, (which, chosen) in enumerate((("first", order[:NAMED]), ("last", order[-NAMED:]))):
-                names = ranked[:NAMED] if which == "first" else ranked[-NAMED:]
-                lines = axes.plot(t, values[:, chosen], **series(i, markers=False), linewidth=1)
-                lines[0].set_label(f"revealed {which}: {'  '.join(names)}")
-        axes.set(xlabel="t (0 is text, 1 is noise)", ylabel="α(t), the share still there", title=model.method.name)
+def plot_loss(models: Mapping[str, Model], path: Path, data: str, *, dark: bool = False) -> None:
+    """Draw −log p(x_0 | x_t) of a noised token in bits at each noise level, a line for each model."""
+    levels = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
+    found = {name: losses_by_level(model, data, levels) for name, model in models.items()}
+    with picture(path, dark=dark) as axes:
+        for i, (name, (means, errors)) in enumerate(found.items()):
+            axes.errorbar(levels, means, yerr=errors, label=name, capsize=2, **series(i))
+        axes.set(xlabel="t (0 is text, 1 is noise)", ylabel="bits of a noised token")
+        axes.set_ylim(bottom=0)
         legend(axes)
 
 
-def plot_loss(model: Model, path: Path, data: str, *, dark: bool = False) -> None:
-    """How surprised the network is by one token, at each noise level: bits of −log p(x_0 | x_t) where it is asked."""
+@torch.no_grad()
+def losses_by_level(model: Model, data: str, levels: torch.Tensor) -> tuple[list[float], list[float]]:
+    """Return the mean of −log p(x_0 | x_t) over noised tokens in bits at each level, and its standard error."""
     process = model.process
     if not isinstance(process, Process):
         raise ValueError(f"{model.method.name} has no noised tokens whose loss could be drawn by level")
     x = corpus(data).texts(model.codec, "test", model.length).windows(16).to(model.device)
-    levels = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
     generator = torch.Generator(model.device).manual_seed(0)
     means, errors = [], []
     for level in levels:
         t = level.expand(len(x)).to(model.device)
-        with torch.no_grad():
-            x_t = process.corrupt(x, t, generator)
-            where = process.active(x_t)
-            log_p = predict_clean(model.denoiser, process, x_t, t, where)
+        x_t = process.corrupt(x, t, generator)
+        where = process.active(x_t)
+        log_p = predict_clean(model.denoiser, process, x_t, t, where)
         bits = -gather(log_p, x[where]) / math.log(2)
         means.append(float(bits.mean()))
         errors.append(float(bits.std() / len(bits) ** 0.5))
-    with picture(path, dark=dark) as axes:
-        axes.errorbar(levels, means, yerr=errors, color="C0", marker="o", markersize=3, capsize=2)
-        axes.set(xlabel="t (0 is text, 1 is noise)", ylabel="bits of a noised token", title=model.method.name)
-        axes.set_ylim(bottom=0)
+    return means, errors
 
 
 def plot_quality(found: Sequence[Quality], path: Path, title: str, *, dark: bool = False) -> None:
-    """The judge's perplexity against network calls, a line for each sampler, and below it the entropy of the texts."""
-    by_sampler: dict[str, list[Quality]] = {}
-    for quality in found:
-        by_sampler.setdefault(quality.sampler, []).append(quality)
+    """Draw the judge's perplexity and the entropy of texts against network calls, a line for each model and sampler."""
+    several = len({point.model for point in found if point.sampler != REAL}) > 1
+    lines: dict[str, list[Quality]] = {}
+    for point in found:
+        named = several and point.sampler != REAL
+        lines.setdefault(f"{point.model}, {point.sampler}" if named else point.sampler, []).append(point)
+    left_out = sum(point.left_out for point in found)
     with pictures(path, height=5.5, rows=2, dark=dark) as (above, below):
-        for real in by_sampler.pop("real text", []):
+        for real in lines.pop(REAL, []):
             for axes, value in ((above, real.perplexity), (below, real.entropy)):
-                axes.axhline(value, color=look(dark).dim, alpha=0.5, linewidth=3, label="real text")
-        for i, (name, points) in enumerate(by_sampler.items()):
+                axes.axhline(value, color=look(dark).dim, alpha=0.5, linewidth=3, label=REAL)
+        for i, (name, points) in enumerate(lines.items()):
             calls = [point.calls for point in points]
             above.plot(calls, [point.perplexity for point in points], label=name, **series(i))
-            below.plot(calls, [point.entropy for point in points], **series(i))
-        calls = sorted({point.calls for points in by_sampler.values() for point in points})
+            below.plot(calls, [point.entropy for point in points], label=name, **series(i))
+        calls = sorted({point.calls for points in lines.values() for point in points})
         above.set_xscale("log", base=2)
         above.set_xticks(calls, [str(number) for number in calls])
-        above.set(ylabel="the judge's perplexity\na character", title=title)
+        above.set(ylabel="the judge's perplexity\na character", title=title + (f"; {left_out} left out" if left_out else ""))
         below.set(xlabel="network calls", ylabel="entropy of the\ncharacters, bits")
         legend(above)

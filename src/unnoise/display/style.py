@@ -8,6 +8,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from unnoise.display.direct_labels import label_lines
 from unnoise.files import check_writable, write_atomically
 
 if TYPE_CHECKING:
@@ -116,13 +117,21 @@ def drawing(path: Path, width: float, height: float, *, dark: bool = False) -> "
 def pictures(
     path: Path, *, width: float = 7.0, height: float = 4.0, rows: int = 1, share_x: bool = True, dark: bool = False
 ) -> "Iterator[list[Axes]]":
-    """Yield axes below each other, with one x axis or several, and write the picture to `path`."""
+    """Yield axes below each other, with one x axis or several, and write the picture to `path`.
+
+    Lines with labels have their names next to them, where there is room.
+    """
+    check(path)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     with drawing(path, width, height, dark=dark) as figure:
         figure.set_layout_engine("constrained")
         yield list(figure.subplots(rows, sharex=share_x, squeeze=False)[:, 0])
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # axes keep their places
+        renderer = FigureCanvasAgg(figure).get_renderer()
         for axes in figure.axes:
+            label_lines(axes, renderer)
             if (found := axes.get_legend()) is not None:
                 found.set_in_layout(True)  # and the file grows for legends outside
 

@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unnoise.evaluation.generative import OwnJudge
+from unnoise.evaluation.generative import OwnJudge, judged_texts
 from unnoise.evaluation.mauve import features, mauve
+from unnoise.evaluation.saved_points import SavedPoints, fingerprint
 from unnoise.model.model import Model
 from unnoise.sampler import Sampler
 from unnoise.sampler.float32_gumbel import Float32Gumbel
 
 TEMPERATURES = (0.7, 0.8, 0.9, 1.0)
-REAL = "real text"
 ARTEFACT = "ancestral, float32 Gumbel"
 
 
@@ -29,7 +29,8 @@ class Point(NamedTuple):
     perplexity: exp(nats / tokens) of all texts together, in the judge's own tokens. bits_per_char: the same in bits of a
     character. entropy: −Σ p log p in nats over the model's tokens of a text, the mean over texts. distinct_n: the share of
     sequences of n words that are distinct. mauve: against real texts, where that was asked for and can be had. The standard
-    errors are those over texts.
+    errors are over texts. left_out: number of texts that are empty or outside the judge's alphabet. model: name of the model,
+    where there are several.
     """
 
     sampler: str
@@ -43,6 +44,8 @@ class Point(NamedTuple):
     mauve: float | None = None
     perplexity_stderr: float = 0.0
     entropy_stderr: float = 0.0
+    left_out: int = 0
+    model: str = ""
 
 
 def token_entropy(row: Sequence[int]) -> float:
@@ -71,12 +74,17 @@ def distinct_n(texts: Sequence[str], n: int) -> float:
 
 
 def measured(
-    texts: Sequence[str], model: Model, by: OwnJudge, sampler: str, temperature: float, real: np.ndarray | None = None
+    texts: Sequence[str],
+    model: Model,
+    by: OwnJudge,
+    sampler: str,
+    temperature: float,
+    real: np.ndarray | None = None,
+    name: str = "",
 ) -> Point:
-    """The point of these texts, empty ones left out; real: features of texts that MAUVE compares them with."""
-    texts = [text for text in texts if text.strip()]
-    if not texts:
-        raise ValueError(f"all texts by {sampler} at temperature {temperature:g} are empty: there is nothing to judge")
+    """Return the point of these texts. real: features of texts that MAUVE compares them with. name: of the model."""
+    written = len(texts)
+    texts = judged_texts(texts, by, f"{sampler} at temperature {temperature:g}")
     nats, tokens, characters = zip(*(by.judged([text]) for text in texts), strict=True)
     entropy, entropy_error = mean_and_error([token_entropy(model.codec.encode(text).tolist()) for text in texts])
     perplexity = math.exp(sum(nats) / sum(tokens))
@@ -92,6 +100,8 @@ def measured(
         None if real is None else mauve(features(by.model, texts), real),
         perplexity * ratio_error(nats, tokens),
         entropy_error,
+        written - len(texts),
+        name,
     )
 
 
@@ -105,21 +115,36 @@ def frontier(
     seed: int = 0,
     real: np.ndarray | None = None,
     float32_gumbel: bool = False,
+    *,
+    name: str = "",
+    saved: SavedPoints[Point] | None = None,
 ) -> Iterator[Point]:
-    """A point for each sampler and temperature. float32_gumbel: ancestral draws by float32 Gumbel noise, as in some papers'
-    code, which loses rare tokens: only to reproduce that artefact."""
-    chosen: list[tuple[str, str | Sampler]] = [(name, name) for name in samplers or [model.own_sampler]]
-    for name, _ in chosen:
-        model.check_sampler(name)
+    """Yield a point for each sampler and temperature.
+
+    float32_gumbel: ancestral draws by float32 Gumbel noise, as in some papers' code, which loses rare tokens: only to
+    reproduce that artefact.
+    name: name of the model in the results.
+    saved: points that are not measured again, and file to which new ones are added.
+    """
+    chosen: list[tuple[str, str | Sampler]] = [(one, one) for one in samplers or [model.own_sampler]]
+    for sampler, _ in chosen:
+        model.check_sampler(sampler)
     if float32_gumbel:
-        if any(name != "ancestral" for name, _ in chosen):
+        if any(sampler != "ancestral" for sampler, _ in chosen):
             raise ValueError("float32 Gumbel noise is an artefact of ancestral samplers: name ancestral alone with it")
         chosen = [(ARTEFACT, Float32Gumbel(steps=steps))]
         model.check_sampler(chosen[0][1])
-    for name, sampler in chosen:
+    about = {"model": name, "steps": steps, "samples": samples, "seed": seed, "mauve": real is not None}
+    if saved is not None:
+        about["weights"] = fingerprint(model)
+    for title, sampler in chosen:
         for temperature in temperatures:
-            texts = model.generate(samples, steps=steps, sampler=sampler, temperature=temperature, top_p=1.0, seed=seed)
-            yield measured(texts, model, by, name, temperature, real)
+
+            def measure(title: str = title, sampler: str | Sampler = sampler, temperature: float = temperature) -> Point:
+                texts = model.generate(samples, steps=steps, sampler=sampler, temperature=temperature, top_p=1.0, seed=seed)
+                return measured(texts, model, by, title, temperature, real, name)
+
+            yield measure() if saved is None else saved.get(measure, **about, sampler=title, temperature=temperature)
 
 
 def best(points: Sequence[Point]) -> list[Point]:

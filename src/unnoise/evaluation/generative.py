@@ -10,18 +10,25 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from unnoise.evaluation.saved_points import SavedPoints, fingerprint
 from unnoise.model.io import load
 from unnoise.model.likelihood import Score
 from unnoise.model.model import Model
 
 JUDGE = "wiki-ar"  # the bundled judge
+REAL = "real text"
 COMPARED = ("ancestral", "first-hitting", "confidence", "entropy-bounded", "remasking")
 BY_TOKEN = ("first-hitting", "left-to-right")  # one call for each token, however many steps are asked for
 CALLS = (16, 32, 64, 128, 256)
+OTHER_ALPHABET = "the judge reads another alphabet than these texts are written in: take one with the same codec"
 
 
 class Judge(Protocol):
-    """Whoever can say how likely a text is."""
+    """A distribution of texts."""
+
+    def reads(self, text: str) -> bool:
+        """Return whether the alphabet of the judge holds a text as it is."""
+        ...
 
     def bits_per_char(self, texts: Sequence[str]) -> float:
         """−log₂ p of the texts for each character of them."""
@@ -36,6 +43,10 @@ class OwnJudge:
             raise ValueError(f"a judge needs an exact likelihood, such as a model of ar; {model.method.name} has only a bound")
         self.model = model
 
+    def reads(self, text: str) -> bool:
+        """Return whether encoding changes nothing in a text."""
+        return self.model.codec.gives_back(text)
+
     def bits_per_char(self, texts: Sequence[str]) -> float:
         """Exact, each text by itself."""
         return self._score(texts).bits_per_char
@@ -48,7 +59,7 @@ class OwnJudge:
     def _score(self, texts: Sequence[str]) -> Score:
         score = self.model.score(texts)
         if score.read is not None:
-            raise ValueError("the judge has another alphabet than these texts: use a judge with the same codec")
+            raise ValueError(OTHER_ALPHABET)
         return score
 
 
@@ -58,14 +69,24 @@ def judge(name: str | Path = JUDGE) -> Judge:
 
 
 class Quality(NamedTuple):
-    """Texts by one sampler: the network calls allowed for each, the judge's perplexity a character, the entropy of the
-    characters in bits, and how many of the words are distinct."""
+    """Quality of texts by one sampler.
+
+    sampler: its name.
+    calls: network calls allowed for each text.
+    perplexity: the judge's, a character.
+    entropy: of the characters, in bits.
+    distinct: share of distinct words.
+    left_out: number of texts that are empty, or that the judge's alphabet does not hold; nothing else is about them.
+    model: name of the model, where there are several.
+    """
 
     sampler: str
     calls: int
     perplexity: float
     entropy: float
     distinct: float
+    left_out: int = 0
+    model: str = ""
 
 
 def entropy(texts: Sequence[str]) -> float:
@@ -81,9 +102,25 @@ def distinct(texts: Sequence[str]) -> float:
     return len(set(words)) / max(len(words), 1)
 
 
-def weigh(texts: Sequence[str], by: Judge, sampler: str = "real text", calls: int = 0) -> Quality:
-    """Texts of any origin."""
-    return Quality(sampler, calls, 2 ** by.bits_per_char(texts), entropy(texts), distinct(texts))
+def judged_texts(texts: Sequence[str], by: Judge, origin: str) -> list[str]:
+    """Return the texts that can be judged; raise ValueError if there is none.
+
+    Empty texts, and texts with symbols that the judge's alphabet lacks, cannot.
+    """
+    written = [text for text in texts if text.strip()]
+    if not written:
+        raise ValueError(f"all texts by {origin} are empty: there is nothing to judge")
+    kept = [text for text in written if by.reads(text)]
+    if not kept:
+        raise ValueError(OTHER_ALPHABET)
+    return kept
+
+
+def weigh(texts: Sequence[str], by: Judge, sampler: str = REAL, calls: int = 0, model: str = "") -> Quality:
+    """Return the quality of texts of any origin."""
+    kept = judged_texts(texts, by, sampler)
+    left_out = len(texts) - len(kept)
+    return Quality(sampler, calls, 2 ** by.bits_per_char(kept), entropy(kept), distinct(kept), left_out, model)
 
 
 def qualities(
@@ -93,12 +130,25 @@ def qualities(
     calls: Sequence[int] = CALLS,
     samples: int = 16,
     seed: int = 0,
+    *,
+    name: str = "",
+    saved: SavedPoints[Quality] | None = None,
 ) -> Iterator[Quality]:
-    """Texts by each sampler at each number of calls; by default by those of `COMPARED` that serve the model.
+    """Yield the quality of texts by each sampler at each number of calls.
 
-    Nothing that the model recommends shapes them: it is the samplers that are compared.
+    The default samplers are those of `COMPARED` that serve the model.
+
+    The sampling options that a model recommends have no effect here.
+
+    name: name of the model in the results.
+    saved: points that are not measured again, and file to which new ones are added.
     """
-    for name in samplers or [name for name in COMPARED if name in model.samplers] or [model.own_sampler]:
-        for most in (model.length,) if name in BY_TOKEN else calls:
-            texts = model.generate(samples, steps=most, sampler=name, temperature=1.0, top_p=1.0, seed=seed)
-            yield weigh(texts, by, name, most)
+    about = {} if saved is None else {"model": name, "weights": fingerprint(model), "samples": samples, "seed": seed}
+    for sampler in samplers or [one for one in COMPARED if one in model.samplers] or [model.own_sampler]:
+        for most in (model.length,) if sampler in BY_TOKEN else calls:
+
+            def measure(sampler: str = sampler, most: int = most) -> Quality:
+                texts = model.generate(samples, steps=most, sampler=sampler, temperature=1.0, top_p=1.0, seed=seed)
+                return weigh(texts, by, sampler, most, name)
+
+            yield measure() if saved is None else saved.get(measure, **about, sampler=sampler, calls=most)

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 from unnoise.data import Pixels
-from unnoise.display.plot import exponents
 from unnoise.display.replay import write_replay
+from unnoise.display.schedules import exponents
 from unnoise.model.model import Model
 from unnoise.model.options import SamplingKeywords
 from unnoise.model.template import GAP, MASK, WORD

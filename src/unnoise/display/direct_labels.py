@@ -1,0 +1,126 @@
+"""Names of lines next to them, where there is room: inside the axes, over no line and no other text."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LONGEST = 28  # characters of a name; a longer one is in the legend alone
+DENSE = 2.0  # pixels between points of a line, at most
+EVERY = 8.0  # pixels between the places that are tried
+AWAY = 5.0  # pixels between a name and any line, at least
+FAR = 60.0  # pixels from other lines beyond which a place is not better
+NEARER = 1.4  # times as far from any other line as from its own, at least
+SIZE = 7.5
+
+
+class Line(NamedTuple):
+    """A line in pixels.
+
+    name: its label, or an empty string.
+    color: colour of the line and its name.
+    points: [n, 2], dense.
+    """
+
+    name: str
+    color: Any
+    points: np.ndarray
+
+
+def label_lines(axes: "Axes", renderer: Any) -> None:
+    """Add a name next to each labelled line that has room for it; nothing for a single line.
+
+    A name is put where it is farthest from other lines. Called when the axes have their final place.
+    """
+    lines = _lines(axes)
+    named = [line for line in lines if line.name and len(line.name) <= LONGEST and len(line.points)]
+    if len(named) < 2:
+        return
+    frame = axes.get_window_extent(renderer)
+    taken = [np.array(text.get_window_extent(renderer).extents) for text in axes.texts]
+    everything = np.concatenate([line.points for line in lines])
+    for line in named:
+        text = axes.text(0, 0, line.name, fontsize=SIZE, color=line.color, ha="center", va="center")
+        text.set_in_layout(False)
+        box = text.get_window_extent(renderer)
+        half = np.array([box.width, box.height]) / 2
+        others = np.concatenate([other.points for other in lines if other is not line])
+        others = others[~_near(others, line.points)]  # lines may coincide in part
+        place = _best_place(line.points, half, others, everything, np.array(taken).reshape(-1, 4), np.array(frame.extents))
+        if place is None:
+            text.remove()
+            continue
+        x, y = axes.transData.inverted().transform(place)
+        text.set_position((x, y))
+        taken.append(np.concatenate([place - half, place + half]))
+
+
+def _best_place(
+    own: np.ndarray, half: np.ndarray, others: np.ndarray, everything: np.ndarray, taken: np.ndarray, frame: np.ndarray
+) -> np.ndarray | None:
+    """Return the centre of a name, [2], or None if there is no room next to its line."""
+    spots = own[:: max(1, round(EVERY / DENSE))]
+    aside = [(0, half[1] + AWAY), (0, -half[1] - AWAY), (half[0] + AWAY, 0), (-half[0] - AWAY, 0)]
+    aside += [(x * (half[0] + AWAY), y * (half[1] + AWAY)) for x in (-1, 1) for y in (-1, 1)]
+    centres = (spots[:, None] + np.array(aside)).reshape(-1, 2)
+    inside = np.all((centres - half >= frame[:2]) & (centres + half <= frame[2:]), axis=1)
+    apart = (centres[:, None] + half <= taken[:, :2] - 2) | (centres[:, None] - half >= taken[:, 2:] + 2)
+    centres = centres[inside & np.all(np.any(apart, axis=2), axis=1)]
+    if not len(centres):
+        return None
+    clear = np.any(np.abs(centres[:, None] - everything) >= half + AWAY - 1.5, axis=2)
+    centres = centres[np.all(clear, axis=1)]
+    if not len(centres):
+        return None
+    if not len(others):
+        return centres[len(centres) // 2]
+    distance = _distance(centres, half, others).clip(max=FAR)
+    plain = distance >= NEARER * _distance(centres, half, own)
+    return centres[plain][int(distance[plain].argmax())] if plain.any() else None
+
+
+def _distance(centres: np.ndarray, half: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Return the distance of each name, from its edge, to a line: [n]."""
+    outside = (np.abs(centres[:, None] - points) - half).clip(0)
+    return np.sqrt((outside**2).sum(2)).min(1)
+
+
+def _near(points: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return which points lie on a line, [n] bool."""
+    return np.array([np.abs(others - point).max(1).min() <= DENSE for point in points], dtype=bool)
+
+
+def _lines(axes: "Axes") -> list[Line]:
+    """Return all lines of some axes: plotted ones, with error bars, and stairs."""
+    from matplotlib.container import ErrorbarContainer
+    from matplotlib.patches import StepPatch
+
+    labels = {one.lines[0]: str(one.get_label()) for one in axes.containers if isinstance(one, ErrorbarContainer)}
+    found = []
+    for line in axes.lines:
+        if line.get_linestyle() in ("None", "") and not labels.get(line):
+            continue
+        points = line.get_transform().transform(np.asarray(line.get_xydata(), dtype=float))
+        found.append(Line(_shown(labels.get(line) or str(line.get_label())), line.get_color(), _dense(points)))
+    for patch in axes.patches:
+        if isinstance(patch, StepPatch):
+            points = patch.get_transform().transform(patch.get_path().vertices)
+            found.append(Line(_shown(str(patch.get_label())), patch.get_edgecolor(), _dense(points)))
+    low, high = np.reshape(axes.get_window_extent().extents, (2, 2))
+    return [line._replace(points=line.points[((line.points >= low - 1) & (line.points <= high + 1)).all(1)]) for line in found]
+
+
+def _shown(label: str) -> str:
+    return "" if label.startswith("_") else label
+
+
+def _dense(points: np.ndarray) -> np.ndarray:
+    """Return points [n, 2] with more in between, where two are far from each other; points that are not finite left out."""
+    points = points[np.isfinite(points).all(1)].clip(-1e4, 1e4)
+    if len(points) < 2:
+        return points
+    along = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(points, axis=0), axis=1))])
+    at = np.linspace(0, along[-1], max(2, int(along[-1] / DENSE) + 1))
+    return np.stack([np.interp(at, along, points[:, i]) for i in range(2)], 1)
