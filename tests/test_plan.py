@@ -1,6 +1,7 @@
 """What `unnoise plan` says is what torch does: shards, saved activations, operations, calls of the network."""
 
 import json
+import math
 import shlex
 import subprocess
 import sys
@@ -172,8 +173,9 @@ def test_muons_operations() -> None:
 
 def test_how_often_the_network_is_called() -> None:
     """By hand: D3PM's hybrid loss asks everywhere; GenMD4 draws twice; self-conditioning estimates before, half the time."""
-    plain = measured_work("md4", "paper")
-    assert plain.read == plain.most_read == 1 and plain.asked == pytest.approx(2 / 3.14159, abs=0.02)
+    for schedule, share in (("linear", 1 / 2), ("cosine", 2 / math.pi)):  # ∫ (1 − α) dt
+        plain = measured_work(f"md4:schedule={schedule}", "paper")
+        assert plain.read == plain.most_read == 1 and plain.asked == pytest.approx(share, abs=0.02)
     assert measured_work("d3pm-absorb", "paper").asked == 1 and measured_work("multinomial", "paper").asked == 1
     assert measured_work("genmd4", "paper").read == 2 and measured_work("genmd4", "paper").asked == pytest.approx(1, abs=0.03)
     assert measured_work("gaussian:self_condition=true", "paper").read_without_gradient == pytest.approx(0.5, abs=0.2)

@@ -11,7 +11,11 @@ from unnoise import Model
 from unnoise.data.bpe import Bpe
 from unnoise.denoiser import predict_clean
 from unnoise.spelling import Candidate, Channel, Speller, Words, word_context
-from unnoise.spelling.word_candidates import FLOOR, alike
+from unnoise.spelling.channel import channel_for, of_difference
+from unnoise.spelling.context import token_span
+from unnoise.spelling.distance import edit_distance
+from unnoise.spelling.spans import Span
+from unnoise.spelling.word_candidates import FLOOR, Case, WordCandidates, alike
 from unnoise.spelling.word_context import Place, WordContext, has_letters_only, reads_words
 
 TEXT = "they put on their coats and there was a cat there and the dog saw their cat a lot of times he gave them some food "
@@ -228,3 +232,54 @@ def test_a_word_alone_is_spelled() -> None:
     assert made.correct("the coets").edits == []
     assert made.correct("coets").text == "coats" and made.correct("coets", strength=0.0).edits == []
     assert made.correct("cave").edits == [] and made.correct("coets", keep=["coets"]).edits == []
+
+
+# ---- parts ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_nearest_context_is_kept_where_a_model_is_short() -> None:
+    """Of eight tokens two are the candidate's: three before it and three behind it are left."""
+    model = Model.build("mdlm", "text8", length=8, width=16, depth=1, heads=2)
+    text = "abcdefghijklmnopq"
+    span = token_span(model, text, 8, 10, "xy")
+    assert model.codec.decode(span.row) == "fgh" + "xy" + "klm" and (span.start, span.stop) == (3, 5)
+    first, last = token_span(model, text, 0, 1, "xy"), token_span(model, text, 16, 17, "xy")
+    assert model.codec.decode(first.row) == "xybcdefg" and model.codec.decode(last.row) == "nopxy"
+
+
+def test_a_word_is_read_as_another_that_is_likelier_than_not() -> None:
+    """p = e^score/Σ e^score of the best candidate against one half; nothing is mended where what is written is the best."""
+    channel = Channel(count=1.0, context=0.0)
+    candidates = WordCandidates(WordContext(counting_model()), Words(COUNTS), channel)
+    span = Span(0, 3, "cta", "", False, False)
+
+    def mended(*probabilities: float) -> list[int] | None:
+        evidence = [{"count": math.log(p)} for p in probabilities]
+        some = [Candidate(0, 3, str(i), one) for i, one in enumerate(evidence)]
+        return candidates._mended(Case(span, some, [[i] for i in range(len(some))], True, [-1.0] * len(some)))
+
+    assert mended(0.3, 0.6, 0.1) == [1] and mended(0.1, 0.3, 0.6) == [2]
+    assert mended(0.3, 0.45, 0.25) is None and mended(0.6, 0.4) is None and mended(0.9, 0.05, 0.05) is None
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_no_two_words_differ_for_less_than_the_limits_say(words: bool) -> None:
+    """score(difference) ≤ edits·(the cheapest kind of edit) + what else can speak for it; a doubled letter comes nearest."""
+    channel = channel_for(words)
+    edit, rest = channel.limits()
+    pairs = [
+        ("leter", "letter"),
+        ("cta", "cat"),
+        ("cot", "cat"),
+        ("car", "cat"),
+        ("ct", "cat"),
+        ("walk", "walked"),
+        ("kat", "cat"),
+    ]
+    least = math.inf
+    for written, intended in pairs:
+        score = channel.score(of_difference(written, intended))
+        most = edit * edit_distance(written, intended) + rest
+        assert score <= most + 1e-9
+        least = min(least, edit * edit_distance(written, intended) - score)
+    assert least == pytest.approx(0.0, abs=1e-9) or words  # one edit costs just that
