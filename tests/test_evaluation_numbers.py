@@ -30,12 +30,15 @@ from unnoise.evaluation.lm_eval_model import _continuation
 from unnoise.evaluation.mauve import features, mauve
 from unnoise.evaluation.protocols import PROTOCOLS, Evaluation, Figure, evaluate
 from unnoise.evaluation.published import Gap, PublishedLoss, _block_times, _measured, _one_of, gaps, published_nats
-from unnoise.evaluation.zero_shot import Cell, TableOptions, _key, as_csv, markdown
+from unnoise.evaluation.table_text import Cell, as_csv, markdown
+from unnoise.evaluation.tables import TableOptions, _key
+from unnoise.evaluation.tokenizers import Tokenizer
 from unnoise.families.block import BlockElbo
 from unnoise.objective import Elbo
 from unnoise.objective.conditional import noise_end, random_part
 from unnoise.prediction import MeanPrediction
 from unnoise.process import Masked
+from unnoise.published_tables import ZERO_SHOT
 from unnoise.rng import RowGenerator, seed_of
 from unnoise.schedule import Linear
 from unnoise.training.options import RunOptions
@@ -85,8 +88,8 @@ def test_windows_have_the_characters_of_their_own_tokens() -> None:
 
 
 def test_what_is_made_of_nats() -> None:
-    """400 nats ± 8 of 200 tokens, which are 500 characters."""
-    found = Figure(400.0, 8.0, 200).described(500)
+    """400 nats ± 8 of 200 tokens, which are 500 characters of 640 bytes."""
+    found = Figure(400.0, 8.0, 200).described(500, 640)
     assert found == pytest.approx(
         {
             "nats_per_token": 2,
@@ -96,6 +99,8 @@ def test_what_is_made_of_nats() -> None:
             "bits_per_token": 2 / math.log(2),
             "bits_per_char": 0.8 / math.log(2),
             "bits_per_char_stderr": 0.016 / math.log(2),
+            "bits_per_byte": 0.625 / math.log(2),
+            "bits_per_byte_stderr": 0.0125 / math.log(2),
         }
     )
 
@@ -109,6 +114,9 @@ def evaluated(*parts: tuple[float, float]) -> Evaluation:
         chunks=chunk(["ab" * 20], codec, 10, Wrapping()),
         windows=4,
         characters=40.0,
+        bytes=40.0,
+        tokenizer=Tokenizer.of(codec),
+        lossless=True,
         published=100.0,
         passes=Figure(100.0, 1.0, 40),
         bound=Figure(100.0 + sum(nats for nats, _ in parts), 1.0, 40),
@@ -525,14 +533,14 @@ def test_methods_are_measured_on_the_last_split_after_runs_of_one_length(tmp_pat
 def cell(benchmark: str = "ptb") -> Cell:
     figures = Figure(250.0, 1.0, 100).described(400) | {"exact": False, "draws": 4}
     found = {"split": "valid", "protocol": "mdlm", "windows": 4, "counted_tokens": 100, "bound": figures}
+    found |= {"tokenizer": {"name": "bpe", "vocab": 9, "key": "a"}, "method": "mdlm", "benchmark": benchmark}
     return Cell("ours", benchmark, found)
 
 
 def test_the_table_of_models() -> None:
-    plain = markdown([cell()], TableOptions())
+    plain = markdown(ZERO_SHOT, [cell()])
     assert f"{math.exp(2.5):.2f} ± {0.01 * math.exp(2.5):.2f}" in plain
-    bits = markdown([cell()], TableOptions(protocol="md4"))
-    assert f"{2.5 / math.log(2):.2f} ± {0.01 / math.log(2):.2f}" in bits
+    assert f"{250 / math.log(2) / 400:.3f} ± {1 / math.log(2) / 400:.3f}" in plain
     header, row = (line.split(",") for line in as_csv([cell()]).splitlines())
     values = dict(zip(header, row, strict=True))
     assert float(values["bound"]) == pytest.approx(math.exp(2.5))

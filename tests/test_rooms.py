@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "unnoise"
 
 # Each room may import from those before it, and from no other.
 ROOMS = (
-    *("files", "keywords", "registry", "rng", "distributed", "schedule"),
+    *("files", "keywords", "published_tables", "registry", "rng", "distributed", "schedule"),
     *("prediction", "process", "denoiser", "network", "objective", "sampler", "families", "method_table", "sampler_table"),
     *("data", "checkpoint", "spelling", "model", "training", "recipes", "evaluation", "display", "studio", "cli", "__main__"),
 )

@@ -73,23 +73,30 @@ class CompareCommand(RunOptions):
         return train_with_bar(run, show=not self.as_json)
 
     def _print_table(self, rows: "list[Comparison]") -> None:
-        from rich.console import Console
-        from rich.table import Table
-
+        from unnoise.evaluation.compare import as_cells, published_column
         from unnoise.evaluation.dataset import figure_kind, kind_of_piece
+        from unnoise.evaluation.table_text import aligned
         from unnoise.model.error_bars import with_error
 
-        table = Table(title=f"{self.data}: the same network and budget for each", title_justify="left")
-        headings = ("method", f"bits per {rows[0].model.codec.unit}", "", "loss", "tokens read", "seconds")
-        for heading in headings:
-            table.add_column(heading, justify="left" if heading in ("method", "", "loss") else "right")
+        unit = rows[0].model.codec.unit
+        published = published_column(rows, self.data)
+        head = ["method", f"bits per {unit}", "", "loss", "tokens read", "seconds"]
+        if published:
+            head[3:3] = [*(["perplexity"] if published.perplexity else []), "published"]
+        lines = []
+        cells = {cell.found["method"]: cell.found["bound"] for cell in as_cells(rows, self.data, self.out)}
         for row in sorted(rows, key=lambda row: row.figures["bits_per_char"]):
+            report, name = row.report, row.model.method.name
             bits = with_error(row.figures["bits_per_char"], row.figures["stderr"])
-            report = row.report
-            table.add_row(
-                row.model.method.name, bits, figure_kind(row.model), report.loss, f"{report.tokens:,}", f"{report.seconds:.0f}"
-            )
-        Console().print(table)
+            line = [name, bits, figure_kind(row.model), report.loss, f"{report.tokens:,}", f"{report.seconds:.0f}"]
+            if published:
+                own = [f"{cells[name]['perplexity']:.2f}"] if published.perplexity else []
+                line[3:3] = [*own, published.results.get(name, "")]
+            lines.append(line)
+        print(f"{self.data}: the same network and budget for each\n")
+        print("\n".join(aligned(head, lines)))
         figures = rows[0].figures
         pieces = f"{figures['windows']} {kind_of_piece(rows[0].model)} of the {figures['split']} split"
-        print(f"{pieces}, the same for all; the models are in {self.out}")
+        print(f"\n{pieces}, the same for all; the models are in {self.out}")
+        if published:
+            print(published.words)

@@ -37,6 +37,7 @@ from unnoise.cli.prepare import PrepareCommand
 from unnoise.cli.push import PushCommand
 from unnoise.cli.run_command import RunCommand, kept_defaults
 from unnoise.cli.studio import StudioCommand
+from unnoise.cli.tables import TablesCommand
 from unnoise.cli.train import TrainCommand
 from unnoise.cli.write import CompleteCommand, GenerateCommand, InfillCommand
 
@@ -53,6 +54,7 @@ COMMANDS: dict[str, type[Any]] = {
     "eval": EvalCommand,
     "harness": HarnessCommand,
     "compare": CompareCommand,
+    "tables": TablesCommand,
     "prepare": PrepareCommand,
     "plan": PlanCommand,
     "convert": ConvertCommand,

@@ -11,10 +11,11 @@ from tyro.conf import Positional, UseAppendAction, arg
 from unnoise.cli.base import DEFAULT_MODEL, Device, Json, ModelName, Seed, at_least, folder_of, open_model, say_read, text_of
 from unnoise.cli.protocol import cell_line, described
 from unnoise.cli.workers import MANY, Workers, chosen_workers, run_together
+from unnoise.published_tables import table as published_table
 
 if TYPE_CHECKING:
     from unnoise.evaluation.protocols import Evaluation
-    from unnoise.evaluation.zero_shot import Cell
+    from unnoise.evaluation.table_text import Cell
     from unnoise.model.likelihood import Score
     from unnoise.model.model import Model
 
@@ -82,11 +83,13 @@ class ScoreCommand:
 
 @dataclass
 class EvalCommand:
-    """Bits per character over a data set; with --protocol, the number that a paper reports, next to the true bound.
+    """Bits per character over a data set; with --protocol a paper's evaluation next to the bound, with --table a paper's table.
 
     Example: unnoise eval --model runs/first --data path/to/text8 --split test
 
     Example: unnoise eval --model runs/first --data path/to/wikitext2 --protocol mdlm
+
+    Example: unnoise eval --model runs/first --data path/to/text8 --table text8
     """
 
     data: Annotated[
@@ -108,10 +111,17 @@ class EvalCommand:
             "text8, enwik8 or plain; default: by the name of the path, else plain."
         ),
     ] = None
-    table: Annotated[str | None, arg(help="zero-shot: every model on every benchmark in the folder --data, by --protocol.")] = (
-        None
-    )
-    out: Annotated[Path, arg(help="Output folder of a table; cells that are in it are not computed again.")] = Path("zero-shot")
+    table: Annotated[
+        str | None,
+        arg(
+            help="text8, compression, zero-shot, openwebtext or images: the published table (`unnoise tables`) with a row for "
+            "each --model, measured on each of its data sets that is found in --data."
+        ),
+    ] = None
+    out: Annotated[
+        Path | None,
+        arg(help="Output folder of a table; cells that are in it are not computed again. Default: tables/ and its name."),
+    ] = None
     passes: Annotated[int, arg(help="Passes for a published number: the first gives the number, all its mean.")] = 2
     texts: Annotated[
         Literal["windows", "whole"] | None,
@@ -136,11 +146,10 @@ class EvalCommand:
         at_least(1, samples=self.samples)
         workers = chosen_workers(self.workers, self.windows or MANY, self.as_json)
         if self.table is not None:
-            if self.table != "zero-shot":
-                raise ValueError(f"unknown table {self.table!r}: there is zero-shot")
+            published_table(self.table)
             return run_together(workers, self.device, self._table, self._show_table)
         if len(self.model) > 1:
-            raise ValueError("several models make a table: give --table zero-shot, or one --model")
+            raise ValueError("several models make a table: give --table, such as --table zero-shot, or one --model")
         if self.protocol is not None:
             return run_together(workers, self.device, self._by_protocol, self._show_protocol)
         if self.benchmark is not None:
@@ -158,27 +167,36 @@ class EvalCommand:
         if model.codec.grid:
             raise ValueError("protocols are for texts, and this is a model of images")
         name = self.protocol or "bound"
-        return evaluate(model, name, self.data, self.benchmark, self.split, self.windows, self.samples, self.passes, self.seed)
+        label = f"the model {self._name or folder_of(None).name}"
+        options = self.benchmark, self.split, self.windows, self.samples, self.passes, self.seed
+        return evaluate(model, name, self.data, *options, label)
 
     def _show_protocol(self, found: "Evaluation") -> int:
         print(json.dumps(found.as_dict()) if self.as_json else described(found))
         return 0
 
     def _table(self, device: str) -> "list[Cell]":
-        from unnoise.evaluation.zero_shot import TableOptions, zero_shot
+        from unnoise.evaluation.tables import TableOptions, measured_table
 
-        options = TableOptions(self.protocol or "mdlm", self.windows, self.samples, self.passes, self.seed)
+        table = published_table(self.table or "")
+        options = TableOptions(self.protocol or table.protocol, self.windows, self.samples, self.passes, self.seed)
         models = self.model or (str(folder_of(None)),)
-        show = None if self.as_json else lambda cell: print(cell_line(cell), flush=True)
-        return zero_shot(models, Path(self.data), self.out, options, lambda name: open_model(name, device), show)
+        show = None if self.as_json else lambda cell: print(cell_line(table, cell), flush=True)
+        return measured_table(
+            table, models, self.data, self._table_folder, options, lambda name: open_model(name, device), show
+        )
+
+    @property
+    def _table_folder(self) -> Path:
+        return self.out or Path("tables") / (self.table or "")
 
     def _show_table(self, cells: "list[Cell]") -> int:
-        from unnoise.evaluation.zero_shot import NAME
-
+        folder = self._table_folder
         if self.as_json:
-            print(json.dumps({"out": str(self.out), "cells": [asdict(cell) for cell in cells]}))
+            print(json.dumps({"out": str(folder), "cells": [asdict(cell) for cell in cells]}))
         else:
-            print(f"\n{(self.out / f'{NAME}.md').read_text(encoding='utf-8')}\nwrote {self.out / NAME}.md and .csv")
+            text = (folder / f"{self.table}.md").read_text(encoding="utf-8")
+            print(f"\n{text}\nwrote {folder / str(self.table)}.md and .csv")
         return 0
 
     def _evaluate(self, device: str) -> "tuple[Model, dict[str, Any]]":

@@ -1,10 +1,11 @@
-"""How `unnoise eval --protocol` and `--table` show what they found."""
+"""Lines of `unnoise eval --protocol` and `--table`."""
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from unnoise.evaluation.protocols import Evaluation
-    from unnoise.evaluation.zero_shot import Cell
+    from unnoise.evaluation.table_text import Cell
+    from unnoise.published_tables import PublishedTable
 
 
 def described(found: "Evaluation") -> str:
@@ -28,10 +29,11 @@ def described(found: "Evaluation") -> str:
     kind = "exact" if found.exact else "true bound"
     error = "" if found.exact else f" ± {bound['perplexity_stderr']:.3f}"
     spread = "" if found.exact else f" ± {bound['bits_per_char_stderr']:.4f}"
-    lines.append(
-        f"{kind:14s} {bound['perplexity']:.3f}{error} perplexity, {bound['bits_per_token']:.4f} bits per token, "
-        f"{bound['bits_per_char']:.4f}{spread} bits per character" + ("" if found.exact else f", {found.draws} draws each")
-    )
+    per_byte = f"{bound['bits_per_byte']:.4f} bits per byte" if found.benchmark.unit == "byte" else ""
+    per_character = f"{bound['bits_per_char']:.4f}{spread} bits per character"
+    draws = "" if found.exact else f"{found.draws} draws each"
+    shown = f"{bound['perplexity']:.3f}{error} perplexity, {bound['bits_per_token']:.4f} bits per token"
+    lines.append(f"{kind:14s} {', '.join(part for part in (shown, per_character, per_byte, draws) if part)}")
     if found.gaps:
         lines += _difference(found)
     if chunks.specials:
@@ -55,10 +57,13 @@ def _difference(found: "Evaluation") -> list[str]:
     return lines
 
 
-def cell_line(cell: "Cell") -> str:
-    """One line for a cell as it comes."""
-    found = cell.found
-    published = f"{found['published']['value']:9.3f} as published" if "published" in found else ""
-    kind = "exact" if found["bound"]["exact"] else "bound"
+def cell_line(table: "PublishedTable", cell: "Cell") -> str:
+    """Return one line for a cell, in the unit of the table."""
+    found, bound = cell.found, cell.found["bound"]
+    units = {column.benchmark: column.unit for column in table.columns}
+    unit = units.get(cell.benchmark, "perplexity")
+    key = {"bits per character": "bits_per_char"}.get(unit, unit.replace(" ", "_"))
+    published = f"{found['published'][key]:9.3f} as published" if key in found.get("published", {}) else ""
+    kind = "exact" if bound["exact"] else "bound"
     again = ", already computed" if cell.kept else ""
-    return f"{cell.model}  {cell.benchmark:12s}{published}  {found['bound']['perplexity']:9.3f} {kind}{again}"
+    return f"{cell.model}  {cell.benchmark:12s}{published}  {bound[key]:9.3f} {unit}, {kind}{again}"

@@ -100,6 +100,11 @@ class Codec(ABC):
         """Write whatever does not fit into the configuration."""
         return
 
+    @property
+    def divider(self) -> int | None:
+        """The token between documents in evaluations: the end token, or None."""
+        return self.end
+
     def count(self, text: str) -> int:
         """How many of `unit`, which bits are counted per, a text has."""
         return len(text)
@@ -220,34 +225,6 @@ class Characters(_Table):
 
     def config(self) -> dict[str, Any]:
         return super().config() | {"symbols": self.symbols}
-
-
-class Bytes(Codec):
-    """The 256 bytes of UTF-8: every text, exactly."""
-
-    kind = "bytes"
-
-    def __init__(self, end: bool = False):
-        self.vocab = 256 + end
-        self.end = 256 if end else None
-
-    @classmethod
-    def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Bytes":
-        check_no_detail(cls.kind, detail)
-        return Bytes(end)
-
-    def encode(self, text: str, strict: bool = False) -> Tokens:
-        try:
-            content = text.encode("utf-8", "surrogateescape")
-        except UnicodeEncodeError:  # half a surrogate pair, as JSON may have it
-            content = without_surrogates(text).encode()
-        return np.frombuffer(content, dtype=np.uint8).astype(np.int64)
-
-    def decode(self, tokens: Sequence[int] | Tokens) -> str:
-        return bytes(self.until_end(tokens)).decode("utf-8", "surrogateescape")
-
-    def show(self, token: int) -> str:
-        return "¶" if token == self.end else chr(token) if 32 <= token < 127 else "↵" if token == 10 else "▯"
 
 
 def check_no_detail(kind: str, detail: str) -> None:

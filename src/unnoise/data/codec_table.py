@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from unnoise.data.bpe import Bpe, Gpt2, Text8Bpe
-from unnoise.data.codec import Bytes, Characters, Codec, Text8, check_texts
+from unnoise.data.bytes import Bytes
+from unnoise.data.codec import Characters, Codec, Text8, check_texts
 from unnoise.data.numbers import Numbers
 from unnoise.data.pixels import Pixels
 from unnoise.data.text8_specials import Text8Specials

@@ -181,7 +181,7 @@ def _file(path: Path) -> Source:
         raise ValueError(f"{path} is empty: there is nothing to read")
     if ".jsonl" in path.suffixes:
         return read_jsonl(text, path.name)
-    return Corpus(path.name, _thirds(text), _key([path]))
+    return Corpus(path.name, _thirds(text, path.name.startswith("enwik8")), _key([path]))
 
 
 def read_text(path: Path) -> str:
@@ -194,10 +194,13 @@ def _key(paths: list[Path]) -> str:
     return json.dumps([[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in paths])
 
 
-def _thirds(text: str) -> dict[str, list[str]]:
-    """A stream cut at 90 and 95 per cent, as is the custom for text8 and enwik8."""
-    first, second = len(text) * 90 // 100, len(text) * 95 // 100
-    return {"train": [text[:first]], "valid": [text[first:second]], "test": [text[second:]]}
+def _thirds(text: str, by_bytes: bool = False) -> dict[str, list[str]]:
+    """Cut a stream at 90 and 95 per cent of its characters, or of its bytes, as is the custom for text8 and enwik8."""
+    whole = text.encode("utf-8", "surrogateescape") if by_bytes else text
+    first, second = len(whole) * 90 // 100, len(whole) * 95 // 100
+    parts = (whole[:first], whole[first:second], whole[second:])
+    texts = [part.decode("utf-8", "surrogateescape") if isinstance(part, bytes) else part for part in parts]
+    return {split: [part] for split, part in zip(SPLITS, texts, strict=True)}
 
 
 def _folder(folder: Path) -> Corpus:
@@ -251,7 +254,7 @@ def _mahoney(name: str) -> Corpus:
             raise ValueError(f"what came from {address} is not {name} (wrong checksum); try again")
         write_atomically(path, content)
         archive.unlink()
-    return Corpus(name, _thirds(read_text(path)), _key([path]))
+    return Corpus(name, _thirds(read_text(path), name == "enwik8"), _key([path]))
 
 
 def _fetch(address: str, target: Path) -> Path:

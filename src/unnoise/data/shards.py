@@ -73,6 +73,12 @@ class ShardedCorpus(Source):
                 f"{self.folder} holds tokens of another codec ({self.index.codec['kind']}) than the model's "
                 f"({codec_kind(codec)}, {codec.vocab} tokens): prepare the text again with --codec and the model's folder"
             )
+        found = self._texts(codec, split, length, cut)
+        if codec.unit == "byte":
+            found.characters = 1.0  # bits are counted per byte, and each token is one
+        return found
+
+    def _texts(self, codec: Codec, split: str, length: int, cut: Cut) -> Texts:
         shards = self.index.splits[split]
         tokens = ShardTokens(self.folder, split, shards, np.dtype(self.index.dtype))
         ends = codec.end is not None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from unnoise.data.bpe import FILE, read_tokenizer
+from unnoise.data.bpe import END, FILE, read_tokenizer
 from unnoise.data.codec import Codec, Tokens, without_surrogates
 from unnoise.files import write_atomically
 
@@ -54,6 +54,11 @@ class PretrainedTokenizer(Codec):
     def identity(self) -> str:
         described = json.dumps([self.tokenizer.to_str(), self.config()])
         return hashlib.sha256(described.encode()).hexdigest()
+
+    @property
+    def divider(self) -> int | None:
+        """The end token, or <|endoftext|> where texts have none: diffusion models learned windows in which it divides texts."""
+        return self.tokenizer.token_to_id(END) if self.end is None else self.end
 
     def encode(self, text: str, strict: bool = False) -> Tokens:
         return np.array(self.tokenizer.encode(without_surrogates(text), add_special_tokens=False).ids, dtype=np.int64)

@@ -8,6 +8,7 @@
 | lm1b | a text a line, or records | test | text |
 | ag_news | the .csv of class, title and description, a text a line, or records | test | text, or title and description |
 | arxiv, pubmed | scientific_papers, records | valid | article |
+| openwebtext | a text a line, or records | valid | text |
 | text8, enwik8 | Mahoney's files, or a folder with train, valid and test | test | |
 | plain | any text (one document), or records | test | text |
 """
@@ -24,6 +25,7 @@ from unnoise.data.table import column_texts
 from unnoise.evaluation import detokenize
 from unnoise.evaluation.detokenize import Detokenizer
 from unnoise.files import LARGEST_TEXT, read_bytes
+from unnoise.published_tables import plain_name
 
 RECORDS: dict[str, Kind] = {".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet", ".arrow": "arrow"}
 
@@ -36,6 +38,7 @@ class Benchmark:
     file keeps its end, and an empty one is an empty document (as 🤗's WikiText has them). columns: of a .csv that lacks the
     field, joined by a blank; where it does not name them, they are its last ones. stream: one long text, such as text8;
     in_pieces: which MDLM's code first cuts into documents of a window's length. length: of the published windows, in tokens.
+    unit: what published bits are counted per.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Benchmark:
     stream: bool = False
     in_pieces: bool = False
     length: int = 1024
+    unit: str = "character"
 
 
 BENCHMARKS = {
@@ -60,8 +64,9 @@ BENCHMARKS = {
         Benchmark("ag_news", "test", columns=("title", "description")),
         Benchmark("arxiv", "valid", "article", detokenize.scientific_papers),
         Benchmark("pubmed", "valid", "article", detokenize.scientific_papers),
+        Benchmark("openwebtext", "valid"),
         Benchmark("text8", "test", stream=True, in_pieces=True, length=256),
-        Benchmark("enwik8", "test", stream=True, length=320),
+        Benchmark("enwik8", "test", stream=True, length=320, unit="byte"),
         Benchmark("plain", "test", stream=True),
     )
 }
@@ -75,15 +80,11 @@ def benchmark(name: str | None, data: str) -> Benchmark:
             raise ValueError(f"unknown benchmark {name!r}: use one of {', '.join(BENCHMARKS)}")
         return BENCHMARKS[name]
     for part in reversed(Path(data).parts[-2:]):
-        named = _plain(part)
-        found = [one for one in BENCHMARKS.values() if one.name != "plain" and named.startswith(_plain(one.name))]
+        named = plain_name(part)
+        found = [one for one in BENCHMARKS.values() if one.name != "plain" and named.startswith(plain_name(one.name))]
         if found:
             return max(found, key=lambda one: len(one.name))
     return BENCHMARKS["plain"]
-
-
-def _plain(name: str) -> str:
-    return "".join(c for c in name.lower() if c.isalnum())
 
 
 def documents(one: Benchmark, data: str, split: str | None = None) -> list[str]:

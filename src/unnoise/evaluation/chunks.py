@@ -5,13 +5,14 @@ Documents are concatenated, a thousand at a time, cut side by side, and the rema
 number of processors; here it is one. MDLM's runs on LM1B do otherwise: a window for each sentence, padded.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from unnoise.data.bytes import byte_count
 from unnoise.data.codec import Codec
 
 ROWS = 1000  # documents that are concatenated, the default of datasets.map
@@ -48,7 +49,7 @@ class Chunks:
     """Windows x [N, L] long, which of their tokens count [N, L] bool, and what was done to get them.
 
     documents: how many went in. tokens: theirs, with the end tokens between them. dropped: of these, in no window. specials:
-    begin and end tokens put around windows. characters: of the text in the windows, by the share of tokens that they hold.
+    begin and end tokens put around windows. characters, bytes: of the text in the windows, by the share of tokens in them.
     """
 
     x: Tensor
@@ -58,19 +59,20 @@ class Chunks:
     dropped: int
     specials: int
     characters: float
+    bytes: float
 
 
 def chunk(texts: Sequence[str], codec: Codec, length: int, wrapping: Wrapping) -> Chunks:
     """Windows of `length` tokens; ValueError if the codec lacks an end token that is needed, or there is too little text."""
     needed = wrapping.around or wrapping.ends
-    if needed and codec.end is None:
+    if needed and codec.divider is None:
         raise ValueError(
             f"this protocol puts an end token between documents or around windows, and the codec {codec.kind} has none here"
         )
     inside = length - 2 if wrapping.around else length
     if inside < 1:
         raise ValueError(f"windows of {length} tokens have no room beside their begin and end tokens")
-    end = -1 if codec.end is None else codec.end
+    end = -1 if codec.divider is None else codec.divider
     begin = end if codec.begin is None else codec.begin
     if wrapping.padded:
         return _padded(texts, codec, length, begin, end)
@@ -92,8 +94,9 @@ def chunk(texts: Sequence[str], codec: Codec, length: int, wrapping: Wrapping) -
         x = torch.nn.functional.pad(x, (0, 1), value=end)
     kept = len(rows) * inside
     characters = sum(map(len, texts)) * kept / tokens
+    size = sum(map(byte_count, texts)) * kept / tokens
     counted = torch.ones_like(x, dtype=torch.bool)
-    return Chunks(x, counted, len(texts), tokens, tokens - kept, x.numel() - kept, characters)
+    return Chunks(x, counted, len(texts), tokens, tokens - kept, x.numel() - kept, characters, size)
 
 
 def _padded(texts: Sequence[str], codec: Codec, length: int, begin: int, end: int) -> Chunks:
@@ -108,7 +111,8 @@ def _padded(texts: Sequence[str], codec: Codec, length: int, begin: int, end: in
     counted = torch.arange(length) < kept[:, None] + 2
     tokens, inside = sum(map(len, encoded)), int(kept.sum())
     characters = sum(map(len, texts)) * inside / max(tokens, 1)
-    return Chunks(x, counted, len(texts), tokens, tokens - inside, int(counted.sum()) - inside, characters)
+    size = sum(map(byte_count, texts)) * inside / max(tokens, 1)
+    return Chunks(x, counted, len(texts), tokens, tokens - inside, int(counted.sum()) - inside, characters, size)
 
 
 def characters_of(chunks: Chunks, codec: Codec, which: Tensor) -> float:
@@ -117,15 +121,25 @@ def characters_of(chunks: Chunks, codec: Codec, which: Tensor) -> float:
     Begin and end tokens are left out. Windows differ in how many characters a token has, so that a share by their number would
     give bits per character of the whole split, and not of the windows that are measured.
     """
+    return chunks.characters * _share(chunks, codec, which, len)
+
+
+def bytes_of(chunks: Chunks, codec: Codec, which: Tensor) -> float:
+    """Return the bytes of some windows [n] in the same way."""
+    return chunks.bytes * _share(chunks, codec, which, byte_count)
+
+
+def _share(chunks: Chunks, codec: Codec, which: Tensor, count: Callable[[str], int]) -> float:
+    """Return the share of some windows in all, by what their tokens decode to."""
     if len(which) == len(chunks.x):
-        return chunks.characters
-    around = [codec.begin, codec.end]
+        return 1.0
+    around = [codec.begin, codec.divider]
 
     def decoded(row: Tensor, counted: Tensor) -> int:
-        return len(codec.decode([token for token in row[counted].tolist() if token not in around]))
+        return count(codec.decode([token for token in row[counted].tolist() if token not in around]))
 
     sizes = torch.tensor([decoded(*pair) for pair in zip(chunks.x, chunks.counted, strict=True)], dtype=torch.float64)
-    return chunks.characters * float(sizes[which].sum() / sizes.sum().clamp_min(1))
+    return float(sizes[which].sum() / sizes.sum().clamp_min(1))
 
 
 def pieces(texts: Iterable[str], length: int) -> list[str]:

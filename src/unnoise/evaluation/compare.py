@@ -1,15 +1,20 @@
 """Several methods trained alike and measured on the same texts."""
 
+import json
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from unnoise.data.corpus import corpus
 from unnoise.evaluation.dataset import evaluate_split
-from unnoise.files import check_folder
+from unnoise.evaluation.table_text import COMPARISON, Cell
+from unnoise.evaluation.tokenizers import Tokenizer
+from unnoise.files import check_folder, write_atomically
 from unnoise.method_table import method as method_named
 from unnoise.model.model import Model
+from unnoise.published_tables import column_of_data, of_method
 from unnoise.training.checkpoint import has_state, read_options
 from unnoise.training.loop import TrainingRun
 from unnoise.training.options import RunOptions, check_unchanged
@@ -24,6 +29,81 @@ class Comparison:
     model: Model
     report: Report
     figures: dict[str, Any]
+
+
+def as_cells(rows: Sequence[Comparison], data: str, out: Path) -> list[Cell]:
+    """Return the results in the form of cells of a table; none where the data set is in no published table."""
+    place = column_of_data(data)
+    if place is None:
+        return []
+    benchmark = place[0].columns[place[1]].benchmark
+    names = [str(out / row.figures["method"]) for row in rows]
+    return [Cell(name, benchmark, _found(row, name, benchmark)) for name, row in zip(names, rows, strict=True)]
+
+
+@dataclass(frozen=True)
+class PublishedColumn:
+    """The published results next to a comparison.
+
+    results: by our methods, as they are printed.
+    words: where they come from, and whether they can be compared.
+    perplexity: whether they are perplexities.
+    """
+
+    results: dict[str, str]
+    words: str
+    perplexity: bool
+
+
+def published_column(rows: Sequence[Comparison], data: str) -> PublishedColumn | None:
+    """Return the published results of these methods on these data, None where there is none."""
+    place = column_of_data(data)
+    if place is None:
+        return None
+    (table, number), codec = place, rows[0].model.codec
+    column, tokens = table.columns[number], Tokenizer.of(codec)
+    known = {row.figures["method"]: of_method(table, number, row.figures["method"]) for row in rows}
+    results = {name: table.shown(result, number) for name, result in known.items() if result is not None}
+    if not results:
+        return None
+    words = f"published: {column.unit} of the whole {column.split} part of {column.title}, by larger networks; {table.source}"
+    if column.unit == "perplexity" and tokens.key != table.tokens:
+        words += (
+            f". They are per token of {table.tokens}, and perplexities per token of {tokens.name} cannot be compared with them"
+        )
+    elif column.unit not in ("perplexity", f"bits per {codec.unit}"):
+        words += f". They cannot be compared with bits per {codec.unit}"
+    return PublishedColumn(results, words, column.unit == "perplexity")
+
+
+def _found(row: Comparison, name: str, benchmark: str) -> dict[str, Any]:
+    """Return one result in the form of `unnoise eval --table`."""
+    figures, codec = row.figures, row.model.codec
+    key = {"byte": "bits_per_byte", "dimension": "bits_per_dimension"}.get(codec.unit, "bits_per_char")
+    nats = figures["nats"] / figures["tokens"]
+    stderr = figures["stderr"]
+    error = None if stderr is None else stderr * nats / figures["bits_per_char"]
+    bound = {
+        "nats_per_token": nats,
+        "bits_per_token": nats / math.log(2),
+        key: figures["bits_per_char"],
+        f"{key}_stderr": stderr,
+        "exact": figures["exact"],
+    }
+    if not codec.grid:
+        perplexity = math.exp(min(nats, 700))
+        bound |= {"perplexity": perplexity, "perplexity_stderr": None if error is None else perplexity * error}
+    return {
+        "model": name,
+        "method": figures["method"],
+        "benchmark": benchmark,
+        "split": figures["split"],
+        "windows": figures["windows"],
+        "counted_tokens": figures["tokens"],
+        "tokenizer": asdict(Tokenizer.of(codec)),
+        "lossless": figures["lossless"],
+        "bound": bound,
+    }
 
 
 class Interrupted(Exception):
@@ -55,7 +135,7 @@ def compare(
     for options in runs:  # before any is trained, so that like is compared with like
         if has_state(out / options.method):
             check_same(options, out / options.method)
-    rows = []
+    rows: list[Comparison] = []
     for options in runs:
         run = prepare_run(options, out / options.method, resume=True, device=device)
         report = train(run)
@@ -68,6 +148,8 @@ def compare(
                 evaluate_split(run.model, source, source.splits[-1], windows, samples, options.seed),
             )
         )
+    found = {"results": [row.figures for row in rows], "cells": [cell.found for cell in as_cells(rows, runs[0].data, out)]}
+    write_atomically(out / COMPARISON, (json.dumps(found, indent=1) + "\n").encode())
     return rows
 
 

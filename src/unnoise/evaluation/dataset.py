@@ -28,6 +28,7 @@ def evaluate_split(
         "windows": found.windows,
         "method": model.method.name,
         "nats": found.bits * math.log(2) * texts.characters * int((x >= 0).sum()),
+        "tokens": int((x >= 0).sum()),
     }
 
 

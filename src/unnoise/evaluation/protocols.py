@@ -5,85 +5,27 @@ protocol states its choices; its figure is computed as its code computes it, and
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from unnoise.data import codec_kind
+from unnoise.data.codec import SAMPLE
 from unnoise.data.texts import thinned
 from unnoise.evaluation.benchmarks import Benchmark, benchmark, documents
-from unnoise.evaluation.chunks import Chunks, Wrapping, characters_of, chunk, pieces
+from unnoise.evaluation.chunks import Chunks, Wrapping, bytes_of, characters_of, chunk, pieces
 from unnoise.evaluation.conditional import SETS, conditional
-from unnoise.evaluation.published import Gap, PublishedLoss, gaps, published_nats
+from unnoise.evaluation.protocol_table import PLAIN, PROTOCOLS, Protocol, protocol
+from unnoise.evaluation.published import Gap, gaps, published_nats
+from unnoise.evaluation.tokenizers import Tokenizer
 from unnoise.families.autoregressive import Autoregressive
 from unnoise.model.draws import draws_for_error, estimate
 from unnoise.model.model import Model
-from unnoise.schedule import Linear
 
+SAMPLED = 100  # documents by which it is seen whether a codec gives texts back
 PASSES = 2  # of the published figure: the first is the figure, all of them give its mean and error
-
-
-@dataclass(frozen=True)
-class Protocol:
-    """How one code base evaluates.
-
-    wrapping: how documents become windows. loss: what is averaged, or None for the bound itself. stream: how one long text
-    (text8, enwik8) becomes windows, where that differs. first_given: the first token of a window is never noised and not
-    counted. bits: the figure is bits per token, not a perplexity. remark: what else sets it apart, in words.
-    """
-
-    name: str
-    paper: str
-    wrapping: Wrapping
-    loss: PublishedLoss | None
-    stream: Wrapping | None = None
-    first_given: bool = False
-    bits: bool = False
-    remark: str = ""
-
-    def wrapping_of(self, stream: bool) -> Wrapping:
-        """How one long text, or documents, become windows."""
-        return self.stream if stream and self.stream is not None else self.wrapping
-
-    @property
-    def words(self) -> str:
-        """The protocol in a sentence."""
-        noised = "all noised, padding not counted" if self.wrapping.padded else "all of them noised and counted"
-        counted = ", the begin token given and not counted" if self.first_given else f", {noised}"
-        loss = "every term of the bound" if self.loss is None else self.loss.words
-        return "; ".join(part for part in (self.wrapping.words + counted, loss, self.remark) if part)
-
-
-_PLAIN = Wrapping(ends=False, rows=None)
-_AROUND = Wrapping(ends=False, around=True)
-PROTOCOLS = {
-    one.name: one
-    for one in (
-        Protocol("bound", "this package", Wrapping(ends=True, rows=None), None, stream=_PLAIN),
-        Protocol("mdlm", "MDLM, arXiv:2406.07524", Wrapping(ends=True, around=True), PublishedLoss()),
-        Protocol("mdlm-lm1b", "MDLM's runs on LM1B, arXiv:2406.07524", Wrapping(padded=True, around=True), PublishedLoss()),
-        Protocol("sedd", "SEDD, arXiv:2310.16834", Wrapping(ends=True), PublishedLoss(), _PLAIN, remark="its training loss"),
-        Protocol("bd3lm", "BD3-LM, arXiv:2503.09573", _AROUND, PublishedLoss(schedule=Linear), first_given=True),
-        Protocol("duo", "Duo, arXiv:2506.10892", _AROUND, PublishedLoss()),
-        Protocol(
-            "md4",
-            "MD4, arXiv:2406.04329",
-            Wrapping(ends=True),
-            PublishedLoss(start=0.0, reconstruction=True),
-            Wrapping(ends=False, rows=None, whole_batches=512),
-            bits=True,
-            remark="a stream is cut without end tokens, in whole batches of 512",
-        ),
-    )
-}
-
-
-def protocol(name: str) -> Protocol:
-    """A protocol by its name, or ValueError."""
-    if name not in PROTOCOLS:
-        raise ValueError(f"unknown protocol {name!r}: use one of {', '.join(PROTOCOLS)}")
-    return PROTOCOLS[name]
 
 
 @dataclass(frozen=True)
@@ -94,8 +36,12 @@ class Figure:
     stderr: float
     tokens: int
 
-    def described(self, characters: float) -> dict[str, float]:
-        """Nats a token, perplexity, bits a token and a character, each with its error."""
+    def described(self, characters: float, size: float | None = None) -> dict[str, float]:
+        """Return nats per token, perplexity, bits per token, character and byte, each with its error.
+
+        size: bytes of the text, where it has more of them than characters.
+        """
+        size = characters if size is None else size
         each, error = self.nats / self.tokens, self.stderr / self.tokens
         return {
             "nats_per_token": each,
@@ -105,6 +51,8 @@ class Figure:
             "bits_per_token": each / math.log(2),
             "bits_per_char": self.nats / math.log(2) / characters,
             "bits_per_char_stderr": self.stderr / math.log(2) / characters,
+            "bits_per_byte": self.nats / math.log(2) / size,
+            "bits_per_byte_stderr": self.stderr / math.log(2) / size,
         }
 
 
@@ -112,7 +60,8 @@ class Figure:
 class Evaluation:
     """What one protocol found: the published figure (first pass, and mean of passes), the bound, and the parts between them.
 
-    windows: how many were measured, of those that the chunks hold. characters: of their text.
+    windows: how many were measured, of those that the chunks hold. characters, bytes: of their text. tokenizer: what a token
+    is. lossless: whether the codec gives the texts back as they are.
     """
 
     protocol: Protocol
@@ -121,6 +70,9 @@ class Evaluation:
     chunks: Chunks
     windows: int
     characters: float
+    bytes: float
+    tokenizer: Tokenizer
+    lossless: bool
     published: float | None
     passes: Figure | None
     bound: Figure
@@ -154,14 +106,20 @@ class Evaluation:
             "dropped_tokens": self.chunks.dropped,
             "counted_tokens": tokens,
             "characters": self.characters,
-            "bound": self.bound.described(self.characters) | {"exact": self.exact, "draws": self.draws},
+            "bytes": self.bytes,
+            "tokenizer": asdict(self.tokenizer),
+            "lossless": self.lossless,
+            "bound": self.bound.described(self.characters, self.bytes) | {"exact": self.exact, "draws": self.draws},
         }
         if self.published is not None and self.passes is not None:
-            once = Figure(self.published, 0.0, tokens).described(self.characters)
+            once = Figure(self.published, 0.0, tokens).described(self.characters, self.bytes)
             found["published"] = {
                 "unit": "bits_per_token" if self.protocol.bits else "perplexity",
                 "value": once["bits_per_token" if self.protocol.bits else "perplexity"],
-                "mean": self.passes.described(self.characters),
+                "perplexity": once["perplexity"],
+                "bits_per_char": once["bits_per_char"],
+                "bits_per_byte": once["bits_per_byte"],
+                "mean": self.passes.described(self.characters, self.bytes),
             }
             found["difference"] = {
                 "bound_minus_published": self.difference[0],
@@ -182,24 +140,58 @@ def evaluate(
     draws: int = 16,
     passes: int = PASSES,
     seed: int = 0,
+    label: str | None = None,
 ) -> Evaluation:
-    """A model on a data set by one protocol, and by the bound on the same windows."""
+    """Evaluate a model on a data set by one protocol, and by the bound on the same windows.
+
+    label: how a model that cannot follow the protocol is named in the error.
+    """
     one, of = benchmark(benchmark_name, data), protocol(name)
+    check_follows(model, of, one, label)
     texts = documents(one, data, split)
     chunks = windows_of(model, of, one, texts)
     which = thinned(len(chunks.x), windows)
-    characters = characters_of(chunks, model.codec, which)
-    return _measure(model, of, one, split or one.split, chunks, which, characters, draws, passes, seed)
+    lossless = all(model.codec.gives_back(text[:SAMPLE]) for text in texts[:SAMPLED])
+    sizes = characters_of(chunks, model.codec, which), bytes_of(chunks, model.codec, which)
+    return _measure(model, of, one, split or one.split, chunks, which, sizes, lossless, draws, passes, seed)
+
+
+def check_follows(model: Model, of: Protocol, one: Benchmark, label: str | None = None) -> None:
+    """Raise ValueError, with the protocols that it can follow, unless a model can be evaluated by this one."""
+    if reason := obstacle(model, of, one):
+        able = [other.name for other in PROTOCOLS.values() if not obstacle(model, other, one)]
+        instead = f"use --protocol {' or '.join(able)}" if able else "there is none that it can"
+        name = label or f"this model of {model.method.name}"
+        raise ValueError(f"{name} cannot follow the protocol {of.name} on {one.name}: {reason}; {instead}")
+
+
+def obstacle(model: Model, of: Protocol, one: Benchmark) -> str:
+    """Return the reason why a model cannot be evaluated by a protocol on a data set, empty where it can."""
+    if model.codec.grid:
+        return "it is a model of images, and protocols are for texts"
+    wrapping = wrapping_of(model, of, one.stream)
+    if (wrapping.around or wrapping.ends) and model.codec.divider is None:
+        kind = f"its codec {codec_kind(model.codec)} has no end token"
+        return f"{kind}, which the protocol puts between documents or around windows"
+    if wrapping.around and model.length < 3:
+        return f"its windows of {model.length} tokens have no room beside their begin and end tokens"
+    if of.loss is not None and not isinstance(model.bound, Autoregressive | BlockElbo):
+        return of.loss.obstacle(model)
+    return ""
 
 
 def windows_of(model: Model, of: Protocol, one: Benchmark, texts: list[str]) -> Chunks:
     """The windows of a data set by a protocol, of the model's length."""
-    wrapping = of.wrapping_of(stream=one.stream and len(texts) == 1)
+    wrapping = wrapping_of(model, of, one.stream and len(texts) == 1)
     if one.in_pieces and wrapping.around and wrapping.ends:
         texts = pieces(texts, model.length)
-    if not wrapping.around and of.name == "bound" and model.codec.end is None:
-        wrapping = _PLAIN
     return chunk(texts, model.codec, model.length, wrapping)
+
+
+def wrapping_of(model: Model, of: Protocol, stream: bool) -> Wrapping:
+    """Return how texts become windows; the bound does without end tokens where the codec has none."""
+    wrapping = of.wrapping_of(stream)
+    return PLAIN if of.name == "bound" and model.codec.divider is None else wrapping
 
 
 def _measure(
@@ -209,7 +201,8 @@ def _measure(
     split: str,
     chunks: Chunks,
     which: Tensor,
-    characters: float,
+    sizes: tuple[float, float],
+    lossless: bool,
     draws: int,
     passes: int,
     seed: int,
@@ -229,7 +222,21 @@ def _measure(
             padding = _mean([float((one.all - one.counted).sum()) for one in rows])
             parts.append(Gap("padding", *padding, "what it costs to tell where each text ends is left out"))
     return Evaluation(
-        of, one, split, chunks, len(x), characters, published, repeated, Figure(*bound, tokens), exact, drawn, parts
+        protocol=of,
+        benchmark=one,
+        split=split,
+        chunks=chunks,
+        windows=len(x),
+        characters=sizes[0],
+        bytes=sizes[1],
+        tokenizer=Tokenizer.of(model.codec),
+        lossless=lossless,
+        published=published,
+        passes=repeated,
+        bound=Figure(*bound, tokens),
+        exact=exact,
+        draws=drawn,
+        gaps=parts,
     )
 
 

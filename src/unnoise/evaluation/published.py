@@ -52,15 +52,21 @@ class PublishedLoss:
         ends = "; the network-free reconstruction at t = 0" if self.reconstruction else ""
         return f"one t from [{self.start:g}, 1] for each window, or each block of a block model{ends}"
 
+    def obstacle(self, model: Model) -> str:
+        """Return the reason why a model has no integrand to average, empty where it has."""
+        if counts_masks(model) and model.method.time_free and isinstance(model.process, Masked):
+            return ""
+        if not isinstance(model.bound, Elbo):
+            return f"it averages a loss of noised tokens, and {model.method.name} noises something else"
+        return "" if model.bound.steps is None else f"the published result of {model.method.name} is its bound in T steps"
+
     def objective(self, model: Model) -> Elbo:
         """The bound whose integrand is averaged, or ValueError where the model has none in continuous time."""
         process = model.process
         if counts_masks(model) and model.method.time_free and isinstance(process, Masked):
             return Elbo(process if self.reconstruction else Masked(process.vocab, self.schedule()).to(model.device))
-        if isinstance(model.bound, Elbo) and model.bound.steps is not None:
-            raise ValueError(f"the published figure of {model.method.name} is its bound in T steps: use --protocol bound")
-        if not isinstance(model.bound, Elbo):
-            raise ValueError(f"this protocol is for noise over tokens, which {model.method.name} has not: use --protocol bound")
+        if not isinstance(model.bound, Elbo) or self.obstacle(model):
+            raise ValueError(f"{self.obstacle(model)}: use --protocol bound")
         return model.bound
 
 

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
+from unnoise.published_tables import reported
 from unnoise.recipes import d3pm_text8
 
 recipe = replace(
     d3pm_text8.recipe,
     title="D3PM with uniform noise on text8, 12 layers of 768, T = 1000",
-    published="≤ 1.61 bits per character (test)",
+    published=reported("text8", "D3PM Uniform", "text8"),
     options=replace(d3pm_text8.recipe.options, method="d3pm-uniform:steps=1000,hybrid=0"),
 )

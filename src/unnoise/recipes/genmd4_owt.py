@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
+from unnoise.published_tables import reported
 from unnoise.recipes import genmd4_text8, md4_owt
 
 recipe = replace(
     md4_owt.recipe,
     title="GenMD4 on OpenWebText, small: 12 layers of 768",
-    published="perplexity ≤ 21.8 (validation)",
+    published=reported("openwebtext", "GenMD4", "openwebtext"),
     differs=genmd4_text8.recipe.differs,
     options=replace(md4_owt.recipe.options, method="genmd4", process_lr=3e-4),
 )

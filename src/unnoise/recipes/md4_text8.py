@@ -1,5 +1,6 @@
 """MD4 on text8: arXiv:2406.04329, from the configuration of its repository, with the values of its sweep."""
 
+from unnoise.published_tables import reported
 from unnoise.recipes.base import EPSILON, NO_CLIPPING, Recipe
 from unnoise.training.options import RunOptions
 
@@ -8,7 +9,7 @@ STEPS, WARMUP = 1_000_000, 2000
 recipe = Recipe(
     title="MD4 on text8, 12 layers of 768",
     paper="Shi et al. 2024, arXiv:2406.04329",
-    published="≤ 1.37 bits per character (test)",
+    published=reported("text8", "MD4", "text8"),
     differs="our Transformer in place of gated perceptrons with adaLN-zero; dropout of single features, not of whole channels, "
     "and none of attention weights",
     options=RunOptions(

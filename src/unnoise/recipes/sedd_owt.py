@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
+from unnoise.published_tables import reported
 from unnoise.recipes import mdlm_owt
 
 recipe = replace(
     mdlm_owt.recipe,
     title="SEDD on OpenWebText, small: 12 layers of 768",
     paper="Lou et al. 2023, arXiv:2310.16834",
-    published="perplexity ≤ 24.1 (validation, as retrained for arXiv:2406.07524; not confirmed)",
+    published=f"{reported('openwebtext', 'SEDD Absorb (reimpl.)', 'openwebtext')}, as trained again for arXiv:2406.04329",
     differs="our Transformer in place of a DDiT",
     options=replace(mdlm_owt.recipe.options, method="sedd-absorb", steps=1_300_000),
 )

@@ -43,7 +43,7 @@ def _token_texts(tokens: Tensor, model: Model, labels: Tensor | None) -> tuple[T
 
 
 def _characters_per_token(tokens: Tensor, model: Model) -> float:
-    """How many characters the tokens stand for, by decoding the first of them; 1 for images, whose tokens are dimensions."""
+    """Return how many of the codec's units a token stands for, by decoding the first tokens; 1 for images."""
     some = tokens.flatten()[:100_000]
     real = [token for token in some.tolist() if token not in (PAD, model.codec.end)]
-    return 1.0 if model.codec.grid or not real else max(len(model.codec.decode(real)), 1) / len(real)
+    return 1.0 if model.codec.grid or not real else max(model.codec.count(model.codec.decode(real)), 1) / len(real)

@@ -6,7 +6,8 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
 from unnoise.data.bpe import END, FILE, Bpe, read_tokenizer
-from unnoise.data.codec import Bytes, Characters, Codec, Text8
+from unnoise.data.bytes import Bytes
+from unnoise.data.codec import Characters, Codec, Text8
 from unnoise.data.numbers import Numbers
 from unnoise.data.tokenizer import PretrainedTokenizer
 

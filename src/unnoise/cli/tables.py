@@ -1,0 +1,43 @@
+"""`unnoise tables`: published results, and ours next to them."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, UseAppendAction, arg
+
+from unnoise.cli.base import Json
+
+
+@dataclass
+class TablesCommand:
+    """Print published tables, with the results of `unnoise eval --table` and `unnoise compare` next to them.
+
+    Example: unnoise tables text8
+    Example: unnoise tables zero-shot --measured tables/zero-shot
+    """
+
+    names: Annotated[
+        Positional[tuple[str, ...]],
+        arg(metavar="NAME", help="text8, compression, zero-shot, openwebtext or images; default: all."),
+    ] = ()
+    measured: Annotated[
+        UseAppendAction[tuple[Path, ...]],
+        arg(help="A folder that `unnoise eval --table` or `unnoise compare` wrote (--out); several, each with --measured."),
+    ] = ()
+    as_json: Json = False
+
+    def run(self) -> int:
+        """Print the tables; return the exit code."""
+        from unnoise.evaluation.table_text import markdown, read_cells
+        from unnoise.published_tables import TABLES, table
+
+        chosen = [table(name) for name in self.names or TABLES]
+        cells = [cell for folder in self.measured for cell in read_cells(folder)]
+        if self.as_json:
+            found = {"tables": [asdict(one) for one in chosen], "measured": [asdict(cell) for cell in cells]}
+            print(json.dumps(found, ensure_ascii=False))
+        else:
+            print("\n".join(markdown(one, cells) for one in chosen), end="")
+        return 0
