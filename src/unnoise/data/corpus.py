@@ -198,9 +198,8 @@ def _thirds(text: str, by_bytes: bool = False) -> dict[str, list[str]]:
     """Cut a stream at 90 and 95 per cent of its characters, or of its bytes, as is the custom for text8 and enwik8."""
     whole = text.encode("utf-8", "surrogateescape") if by_bytes else text
     first, second = len(whole) * 90 // 100, len(whole) * 95 // 100
-    parts = (whole[:first], whole[first:second], whole[second:])
-    texts = [part.decode("utf-8", "surrogateescape") if isinstance(part, bytes) else part for part in parts]
-    return {split: [part] for split, part in zip(SPLITS, texts, strict=True)}
+    parts = dict(zip(SPLITS, (whole[:first], whole[first:second], whole[second:]), strict=True))
+    return {split: [p.decode("utf-8", "surrogateescape") if isinstance(p, bytes) else p] for split, p in parts.items()}
 
 
 def _folder(folder: Path) -> Corpus:
