@@ -45,7 +45,7 @@ class OwnJudge:
 
     def reads(self, text: str) -> bool:
         """Return whether encoding changes nothing in a text."""
-        return self.model.codec.gives_back(text)
+        return self.model.codec.read_as(text) is None
 
     def bits_per_char(self, texts: Sequence[str]) -> float:
         """Exact, each text by itself."""

@@ -21,6 +21,7 @@ from unnoise.evaluation.protocol_table import PLAIN, PROTOCOLS, Protocol, protoc
 from unnoise.evaluation.published import Gap, gaps, published_nats
 from unnoise.evaluation.tokenizers import Tokenizer
 from unnoise.families.autoregressive import Autoregressive
+from unnoise.families.block import BlockElbo
 from unnoise.model.draws import draws_for_error, estimate
 from unnoise.model.model import Model
 
@@ -151,7 +152,7 @@ def evaluate(
     texts = documents(one, data, split)
     chunks = windows_of(model, of, one, texts)
     which = thinned(len(chunks.x), windows)
-    lossless = all(model.codec.gives_back(text[:SAMPLE]) for text in texts[:SAMPLED])
+    lossless = all(model.codec.read_as(text[:SAMPLE]) is None for text in texts[:SAMPLED])
     sizes = characters_of(chunks, model.codec, which), bytes_of(chunks, model.codec, which)
     return _measure(model, of, one, split or one.split, chunks, which, sizes, lossless, draws, passes, seed)
 

@@ -76,7 +76,8 @@ class TrainingRun:
         if isinstance(source, Source) and source.train_documents and model.words is None and can_correct(model.process):
             model.words = Words.of(source.train_documents)  # counted when it is first used or saved
         keep_freed_memory(self.device)
-        self.objective = objective or _objective(model, options)
+        fast = model.method.fast_objective if options.loss == "fast" else None
+        self.objective = objective or (fast or model.method.objective)(model.process)
         self.loss = "own" if objective else options.loss if model.method.fast_objective else "paper"
         dtype = product_dtype(options.precision, self.device)
         loss = BatchLoss(model, self.objective, dtype, options.dropout)
@@ -248,19 +249,9 @@ class TrainingRun:
             self.checkpoints.finish()
         if finished and self.average is not None:
             put_parameters(self.learned, self.average.weights)
-        before, after = self.curve[0], self.curve[-1]
-        return Report(
-            self.done,
-            self.seconds,
-            self.tokens,
-            before[1],
-            after[1],
-            after[2],
-            finished,
-            self.loss,
-            self.curve,
-            self.text_error,
-        )
+        (_, before, _), (_, after, error) = self.curve[0], self.curve[-1]
+        spent = self.done, self.seconds, self.tokens
+        return Report(*spent, before, after, error, finished, self.loss, self.curve, self.text_error)
 
     def _steps(self, stop: Callable[[], bool]) -> None:
         """Steps until the run is done or stop() says so, with evaluations and checkpoints between them."""
@@ -307,8 +298,3 @@ class TrainingRun:
         self.curve.append((self.done, bits, error))
         for callback in self.callbacks:
             callback.on_evaluation(Evaluation(self.done, bits, error))
-
-
-def _objective(model: Model, options: TrainingOptions) -> Objective:
-    method = model.method
-    return (method.fast_objective if options.loss == "fast" and method.fast_objective else method.objective)(model.process)
