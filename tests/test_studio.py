@@ -134,7 +134,7 @@ def test_the_page_comes_with_nothing_from_elsewhere(client: TestClient) -> None:
 
 def test_the_models_and_what_they_can_do(client: TestClient) -> None:
     listed = client.get("/api/models").json()
-    assert listed["default"] == "mdlm" and {"name": "ar", "method": "ar"} in listed["models"]
+    assert listed["default"] == "mdlm" and {"name": "ar", "method": "ar", "text": True} in listed["models"]
     about = {name: client.get(f"/api/models/{name}").json() for name in ("mdlm", "flexmdm", "ar")}
     names = {name: [sampler["name"] for sampler in one["samplers"]] for name, one in about.items()}
     assert "confidence" in names["mdlm"] and "left-to-right" not in names["mdlm"]
@@ -235,6 +235,20 @@ def test_samplers_side_by_side(client: TestClient) -> None:
     assert all(len(one["text"]) == 24 and "distribution" in one for one in found.values())
 
 
+def test_models_side_by_side(client: TestClient, folders: list[Path]) -> None:
+    """Each text is the model's own of this seed and length, whatever the others do."""
+    names = ["mdlm", "ar", "flexmdm"]
+    found = lines(client, "side_by_side", models=names, length=9, seed=3)
+    last = {one["name"]: one for one in found if "text" in one}
+    assert list(last) == names and any("draft" in one for one in found)
+    for folder in folders:
+        if folder.name in names:
+            assert last[folder.name]["text"] == unnoise.load(folder).generate(1, 9, seed=3)[0]
+            assert last[folder.name]["calls"] > 0 and last[folder.name]["method"] == folder.name
+    alone = lines(client, "side_by_side", models=["mdlm"], seed=3)[-1]
+    assert len(alone["text"]) == 24, "as long as the model's texts are"
+
+
 def test_a_chain_as_a_page(client: TestClient) -> None:
     page = client.post("/api/replay", json={"steps": 4}).json()["page"]
     assert page.startswith("<!doctype html>") and "seed 0" in page
@@ -279,6 +293,9 @@ def test_a_chain_as_a_page(client: TestClient) -> None:
         ("correct", {"text": "teh cat", "keep": "teh"}, 400, "list"),
         ("correct", {"text": "teh cat", "model": "ar"}, 400, "masked or uniform"),
         ("compare", {"samplers": []}, 400, "at least one"),
+        ("side_by_side", {"models": []}, 400, "'models' must name at least one of: ar"),
+        ("side_by_side", {"models": ["mdlm", "nowhere"]}, 404, "There is no model 'nowhere'"),
+        ("side_by_side", {"models": ["mdlm"], "length": 0}, 400, "'length' must be a whole number"),
         ("compare", {"samplers": ["nonsense"]}, 400, "Unknown sampler"),
         ("candidates", {"ids": [99], "place": 0}, 400, "from 0 to 27"),
         ("candidates", {"ids": [0] * 25, "place": 0}, 400, "at most 24 entries"),

@@ -259,6 +259,24 @@ def test_noise_in_a_browser(page: Any) -> None:
     assert "ar has no noise of this kind" in page.inner_text("#no-way-back")
 
 
+def test_models_side_by_side_in_a_browser(page: Any) -> None:
+    page.click("nav a[href='#models']")
+    assert page.locator("#choose-models input").count() == 5 and page.locator("#choose-models input:checked").count() == 3
+    page.check("#choose-models input[value=ar]")
+    page.fill("#form-models [name=tokens]", "9")
+    run(page, "models")
+    assert page.locator("#written h3").all_inner_texts() == ["ar", "genmd4", "udlm", "mdlm"]
+    texts = page.locator("#written p.text").all_text_contents()
+    assert [len(text) for text in texts] == [9] * 4
+    reload(page)
+    assert page.is_visible("#view-models") and page.locator("#written p.text").all_text_contents() == texts
+    assert page.input_value("#form-models [name=tokens]") == "9" and page.is_checked("#choose-models input[value=ar]")
+    for name in ("ar", "genmd4", "udlm", "mdlm"):
+        page.uncheck(f"#choose-models input[value={name}]")
+    page.click("#form-models .run")
+    assert "Choose at least one model." in page.inner_text("#error")
+
+
 def test_samplers_side_by_side_in_a_browser(page: Any) -> None:
     page.click("nav a[href='#samplers']")
     page.fill("#form-samplers [name=steps]", "8")

@@ -42,8 +42,8 @@ class InpaintCommand(WritingCommand):
         for tokens in corpus(self.data).texts(model.codec, self.split, model.length).windows(self.images).numpy():
             picture = model.codec.decode_image(tokens)
             shown = np.where(known, picture, 128).astype(np.uint8)
-            rows += [picture, shown, *model.draw(self.num_samples, picture, known, **self._options())]
-        self._say_recommended(model)
+            rows += [picture, shown, *model.draw(self.num_samples, picture, known, **self.options())]
+        self.say_recommended(model)
         return write_sheet(np.stack(rows), self.out, self.as_json, columns=2 + self.num_samples)
 
 

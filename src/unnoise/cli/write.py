@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.cli.base import Device, Json, ModelName, Seed, at_least, open_model, percent, say_read
+from unnoise.cli.base import Device, Json, ModelName, ModelNames, Seed, at_least, only_model, open_model, percent, say_read
+from unnoise.cli.side_by_side import write_side_by_side
 from unnoise.cli.workers import Workers, chosen_workers, run_together
 
 if TYPE_CHECKING:
@@ -29,10 +30,9 @@ Stream = Annotated[
 
 
 @dataclass
-class WritingCommand:
-    """The options of every command that writes."""
+class WritingOptions:
+    """Options of every command that writes, all but the model."""
 
-    model: ModelName = None
     num_samples: Annotated[int, arg(help="Number of samples.")] = 2
     steps: Annotated[
         int | None,
@@ -52,7 +52,7 @@ class WritingCommand:
     device: Device = "auto"
     as_json: Json = False
 
-    def _options(self) -> "SamplingKeywords":
+    def options(self) -> "SamplingKeywords":
         return {
             "steps": self.steps,
             "sampler": self.sampler,
@@ -72,17 +72,17 @@ class WritingCommand:
             print(f"filling in with {model.method.name} is a heuristic, not its exact conditional", file=sys.stderr)
         read = text_as_read(given, model.codec)
         say_read(read)
-        return self._show(model, texts, seed=self.seed, exact=exact and self._keeps_distribution(model), read=read)
+        return self._show(model, texts, seed=self.seed, exact=exact and self.keeps_distribution(model), read=read)
 
-    def _keeps_distribution(self, model: "Model") -> bool:
-        return model.sampling_options(self._options()).keeps_distribution(model.method.sampler)
+    def keeps_distribution(self, model: "Model") -> bool:
+        return model.sampling_options(self.options()).keeps_distribution(model.method.sampler)
 
-    def _say_recommended(self, model: "Model") -> None:
+    def say_recommended(self, model: "Model", name: str = "") -> None:
         """Say which of the model's recommended options are used, and how to get its own distribution instead."""
         from unnoise.model.options import SamplingOptions
         from unnoise.sampler_table import named_sampler
 
-        taken = SamplingOptions.of(self._options()).taken(model.sampling)
+        taken = SamplingOptions.of(self.options()).taken(model.sampling)
         if not taken or self.as_json:
             return
         plain = [f"--{name.replace('_', '-')} 1" for name in ("temperature", "top_p") if taken.get(name, 1) != 1]
@@ -90,23 +90,23 @@ class WritingCommand:
             plain.insert(0, f"--sampler {model.own_sampler}")
         used = ", ".join(f"{name.replace('_', '-')} {value}" for name, value in taken.items())
         back = f" (for its own distribution: {' '.join(plain)})" if plain else ""
-        print(f"using the sampling options that the model recommends: {used}{back}", file=sys.stderr)
+        print(f"using the sampling options that {name or 'the model'} recommends: {used}{back}", file=sys.stderr)
 
     def _stream(self, model: "Model", prefix: str, length: int | None) -> int:
         """Print texts while they are written."""
         if self.as_json or model.codec.grid:
             raise ValueError("--stream prints texts while they are written: leave out --json, and models of images")
-        self._say_recommended(model)
+        self.say_recommended(model)
         for row in range(self.num_samples):
             if self.num_samples > 1:
                 print(f"--- {row + 1}")
-            for piece in model.stream(prefix, length, row, **self._options()):
+            for piece in model.stream(prefix, length, row, **self.options()):
                 print(piece, end="", flush=True)
             print()
         return 0
 
     def _show(self, model: "Model", texts: list[str], **more: object) -> int:
-        self._say_recommended(model)
+        self.say_recommended(model)
         if self.as_json:
             print(json.dumps({"method": model.method.name, "texts": texts, **more}, ensure_ascii=False))
             return 0
@@ -116,12 +116,20 @@ class WritingCommand:
 
 
 @dataclass
-class GenerateCommand(WritingCommand):
-    """Generate texts, or images with a model of images.
+class WritingCommand(WritingOptions):
+    """Options of a command that writes with one model."""
+
+    model: ModelName = None
+
+
+@dataclass
+class GenerateCommand(WritingOptions):
+    """Generate texts, or images with a model of images; with several models, texts of the same seed side by side.
 
     Example: unnoise generate --model runs/first --num-samples 3 --watch
     """
 
+    model: ModelNames = ()
     length: Annotated[int | None, arg(help="Tokens of a sample (flexmdm: at most); default: the model's length.")] = None
     watch: Annotated[bool, arg(help="Show how the first sample emerges from noise.")] = False
     stream: Stream = False
@@ -134,8 +142,10 @@ class GenerateCommand(WritingCommand):
         """Write, and show the chain if asked."""
         if self.stream and (self.watch or self.replay or self.out):
             raise ValueError("--stream prints texts as they are written: leave out --watch, --replay and --out")
+        if len(self.model) > 1:
+            return write_side_by_side(self)
         if self.stream:
-            return self._stream(open_model(self.model, self.device), "", self.length)
+            return self._stream(open_model(only_model(self.model, "unnoise generate"), self.device), "", self.length)
         workers = chosen_workers(self.workers, self.num_samples, self.as_json)
         return run_together(workers, self.device, self._write, self._finish)
 
@@ -144,7 +154,7 @@ class GenerateCommand(WritingCommand):
         from unnoise.display.terminal import LiveChain
         from unnoise.files import check_writable
 
-        model = open_model(self.model, device)
+        model = open_model(only_model(self.model, "unnoise generate"), device)
         if self.replay is not None:
             check_writable(self.replay, (".html",))
         if self.out is not None and not model.codec.grid:
@@ -158,9 +168,9 @@ class GenerateCommand(WritingCommand):
         with LiveChain() if watched else nullcontext() as chain:
             follow = chain or (steps.append if self.replay else None)
             if model.codec.grid:
-                result: Any = model.draw(self.num_samples, on_step=follow, **self._options())
+                result: Any = model.draw(self.num_samples, on_step=follow, **self.options())
             else:
-                result = model.generate(self.num_samples, self.length, on_step=follow, **self._options())
+                result = model.generate(self.num_samples, self.length, on_step=follow, **self.options())
         return model, chain.steps if chain else steps, result
 
     def _finish(self, found: "tuple[Model, list[Step], Any]") -> int:
@@ -176,9 +186,9 @@ class GenerateCommand(WritingCommand):
             )
             print(f"wrote {self.replay}", file=sys.stderr)
         if model.codec.grid:
-            self._say_recommended(model)
+            self.say_recommended(model)
             return write_sheet(result, self._sheet, self.as_json)
-        return self._show(model, result, seed=self.seed, keeps_distribution=self._keeps_distribution(model))
+        return self._show(model, result, seed=self.seed, keeps_distribution=self.keeps_distribution(model))
 
     @property
     def _sheet(self) -> Path:
@@ -210,10 +220,10 @@ class InfillCommand(WritingCommand):
         model = open_model(self.model, self.device)
         if WORD in self.text:
             drawn = ("steps", "sampler", "temperature", "top_p")
-            if given := [name for name, value in self._options().items() if name in drawn and value is not None]:
+            if given := [name for name, value in self.options().items() if name in drawn and value is not None]:
                 raise ValueError(f"{WORD} is searched for, not drawn: leave out --{given[0].replace('_', '-')}")
             return self._words(model)
-        texts = model.infill(self.text, self.num_samples, **self._options())
+        texts = model.infill(self.text, self.num_samples, **self.options())
         return self._filled(model, self.text, model.template(self.text), texts)
 
     def _words(self, model: "Model") -> int:
@@ -268,6 +278,6 @@ class CompleteCommand(WritingCommand):
             say_read(text_as_read(self.prefix, model.codec))
             return self._stream(model, self.prefix, length)
         template = model.completion(self.prefix, self.suffix, length)
-        texts = model.complete(self.prefix, self.suffix, length, self.num_samples, **self._options())
+        texts = model.complete(self.prefix, self.suffix, length, self.num_samples, **self.options())
         given = f"{self.prefix}{GAP}{self.suffix}" if self.suffix else self.prefix
         return self._filled(model, given, template, texts)

@@ -22,6 +22,7 @@ from unnoise.studio.noise import back, noise
 from unnoise.studio.options import requested_model
 from unnoise.studio.request import BadRequest, RequestFields, read_fields
 from unnoise.studio.responses import EXCEPTION_HANDLERS, JobStream, all_messages, begun, encoded
+from unnoise.studio.side_by_side import side_by_side
 
 PAGE = {"/": ("page.html", "text/html"), "/page.css": ("page.css", "text/css"), "/page.js": ("page.js", "text/javascript")}
 STREAMED = {
@@ -30,6 +31,7 @@ STREAMED = {
     "infill": views.infill,
     "correct": views.correct,
     "compare": views.compare,
+    "side_by_side": side_by_side,
     "back": back,
 }
 ANSWERED = {

@@ -137,9 +137,10 @@ class Models:
         """The names of those that write text, without loading anything."""
         return [name for name, folder in self._folders.items() if _config(folder).get("codec", {}).get("kind") != Pixels.kind]
 
-    def list(self) -> list[dict[str, str]]:
-        """Names and methods, without loading anything."""
-        return [{"name": name, "method": _method_of(folder)} for name, folder in self._folders.items()]
+    def list(self) -> list[dict[str, Any]]:
+        """Return names and methods, and whether they are models of text, without loading anything."""
+        text = set(self.text_names)
+        return [{"name": name, "method": _method_of(folder), "text": name in text} for name, folder in self._folders.items()]
 
     def open(self, name: str) -> LoadedModel:
         """The model of this name, loaded if it is not; ValueError if its folder is damaged."""

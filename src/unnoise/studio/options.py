@@ -12,7 +12,11 @@ STRONGEST_GUIDANCE = 10
 
 def requested_model(models: Models, fields: RequestFields, default: str | None = None) -> LoadedModel:
     """The model that a request names, or the default."""
-    name = fields.text("model", default or models.default, 200)
+    return open_named(models, fields.text("model", default or models.default, 200))
+
+
+def open_named(models: Models, name: str) -> LoadedModel:
+    """Return the model of this name, or raise BadRequest."""
     if name not in models.names:
         there = ", ".join(models.names)
         raise BadRequest(f"There is no model {name[:40]!r} here; there is {there}.", 404, "model", "model_not_found")

@@ -4,7 +4,7 @@
 "use strict";
 
 const $ = (id) => document.getElementById(id);
-const VIEWS = ["chain", "infill", "spelling", "noise", "schedule", "samplers"];
+const VIEWS = ["chain", "infill", "spelling", "noise", "schedule", "samplers", "models"];
 const MASK = "[MASK]", WORD = "[WORD]", BLANK = "░", DOT = "·";
 const MOST_STEPS = 1024; // of a request
 const MOST_STATES = 160, MOST_NUMBERS = 200_000; // of a chain that are kept
@@ -782,6 +782,43 @@ onRun("samplers", askSamplers, async ({ path, body }, signal) => {
   }
 });
 
+// ---- models side by side --------------------------------------------------------------------------------------------
+
+function showWritten() {
+  const { lines = {} } = resultOf("models") ?? {};
+  $("written").replaceChildren(...Object.entries(lines).map(([name, line]) => {
+    const done = line.calls !== undefined;
+    const cost = done ? `${line.method}, ${line.calls} network calls, ${line.seconds.toFixed(2)} s` : "working…";
+    return make("article", { className: "result" }, make("h3", {}, name), make("div", { className: "cost" }, cost),
+      make("p", { className: done ? "text" : "text draft" }, done ? line.text : line.draft));
+  }));
+}
+
+function askModels(form) {
+  if (!form.samplers.length) throw new Error("Choose at least one model.");
+  return { path: "api/side_by_side", body: { model: model.name, models: form.samplers, length: form.tokens, seed: form.seed } };
+}
+
+onRun("models", askModels, async ({ path, body }, signal) => {
+  const { lines } = kept.results.models = { model: body.model, lines: {} };
+  try {
+    await stream(path, body, signal, (line) => {
+      lines[line.name] = line;
+      showWritten();
+    });
+  } finally {
+    for (const name of Object.keys(lines)) if (lines[name].calls === undefined) delete lines[name];
+    showWritten();
+  }
+});
+
+// The models of text, of which the last three are chosen.
+function offerModels(list) {
+  const chosen = new Set(kept.inputs.models?.samplers ?? list.slice(-3).map(({ name }) => name));
+  $("choose-models").replaceChildren($("choose-models").querySelector("legend"), ...list.map(({ name, method }) =>
+    make("label", { className: "check", title: method }, make("input", { type: "checkbox", value: name, checked: chosen.has(name) }), name)));
+}
+
 // ---- the page -------------------------------------------------------------------------------------------------------
 
 function remember(view) {
@@ -861,6 +898,7 @@ function showModel() {
   restoreSpelling();
   showNoise();
   showResults();
+  showWritten();
   for (const view of VIEWS) showStatus(view, resultOf(view)?.stopped ? "Stopped." : "");
 }
 
@@ -934,7 +972,9 @@ async function start() {
   if (location.search) history.replaceState(null, "", location.pathname + location.hash); // the token is in a cookie by now
   for (const place of document.querySelectorAll(".sampling")) place.append($("sampling").content.cloneNode(true));
   $("form-samplers").querySelector(".pick").remove();
-  $("form-noise").querySelector(".seed").append(...$("sampling").content.querySelector(".seed").cloneNode(true).childNodes);
+  for (const view of ["noise", "models"]) {
+    $(`form-${view}`).querySelector(".seed").append(...$("sampling").content.querySelector(".seed").cloneNode(true).childNodes);
+  }
   for (const view of VIEWS) {
     restoreInputs(view);
     const form = $(`form-${view}`);
@@ -959,6 +999,7 @@ async function start() {
   try { list = await (await request("api/models")).json(); } catch (error) { return showError(error.message); }
   const names = list.models.map((one) => one.name), select = $("model");
   select.replaceChildren(...list.models.map(({ name, method }) => make("option", { value: name }, name === method ? name : `${name} (${method})`)));
+  offerModels(list.models.filter(({ text }) => text));
   select.value = names.includes(kept.model) ? kept.model : list.default;
   select.onchange = async () => { await openModel(select.value); showView(); };
   await openModel(select.value);
