@@ -67,8 +67,8 @@ def test_each_item_has_a_command_or_python() -> None:
 
 
 def expected(block: str) -> list[str]:
-    """Return the comments after the prints of a block."""
-    return re.findall(r"^ *print\(.*\)  # (.*)$", block, re.MULTILINE)
+    """Return the comments after the prints of a block, on the same line or on the next one."""
+    return re.findall(r"^ *print\(.*\)(?:  |\n *)# (.*)$", block, re.MULTILINE)
 
 
 def test_the_python_runs_and_prints_what_the_page_says(double: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,6 +80,13 @@ def test_the_python_runs_and_prints_what_the_page_says(double: None, tmp_path: P
             exec(compile(block, f"item {number}", "exec"), names)
         assert printed.getvalue().splitlines() == expected(block), f"item {number}"
     assert torch.get_default_dtype() is torch.float64
+
+
+def test_the_measured_numbers_are_those_of_the_results() -> None:
+    results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"\d\.\d{3} ± \d\.\d{3}", PAGE.read_text(encoding="utf-8")))
+    assert len(shown) >= 10
+    assert {number for number in shown if number not in results} == set()
 
 
 # ---- commands -----------------------------------------------------------------------------------------------------------
@@ -104,6 +111,16 @@ FEWER = (  # in commands that sample and measure
 )
 
 
+TINY = {  # contrasts by their settings
+    "path-estimate": "path-estimate:steps=4,draws=20",
+    "subs": "subs:updates=2",
+    "score-entropy": "score-entropy:updates=2",
+    "scores": "scores:updates=2",
+    "concrete-score": "concrete-score:levels=4",
+    "last-step": "last-step:steps=4",
+}
+
+
 def short(command: str) -> str:
     """Return the same command for small models, without `unnoise`."""
     command = command.removeprefix("unnoise ")
@@ -115,6 +132,8 @@ def short(command: str) -> str:
             return f"{command} --steps 2 {NANO}"
         case "compare":
             return f"{command} --steps 2 {NANO} --windows 2 --samples 2"
+        case "contrast":
+            return f"contrast {TINY[command.split()[1]]}"
         case "eval" if "--windows" not in command:
             return f"{command} --windows 2"
         case _:
@@ -134,7 +153,7 @@ def write_files(folder: Path) -> None:
     export(unnoise.Model.build("sedd-absorb", Bytes(end=True), 48, width=16, network="ddit"), "sedd", to / "sedd-small")
 
 
-WAITING = ("contrast ", "tables ", "path/to/sedd-small", "md4-imagenet64")  # parts of commands that come with other changes
+WAITING = ("tables ", "path/to/sedd-small", "md4-imagenet64")  # parts of commands that come with other changes
 
 
 def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
