@@ -206,6 +206,14 @@ def test_time_and_tokens() -> None:
     assert planned(method="ar").flops_per_step["attention"] == planned(method="d3pm-absorb").flops_per_step["attention"] / 2
 
 
+def test_the_device_with_most_texts_counts() -> None:
+    """60 texts on 8 devices: some have 8 and some 7, and 8 must fit; in parts of 3 that are 3 parts."""
+    found, even = planned(batch=60), planned(batch=64)
+    assert found.texts_per_device == found.device_batch == 8 and found.texts_per_update == 60
+    assert found.memory == even.memory and found.memory_total == even.memory_total
+    assert planned(batch=60, device_batch=3).parts == 3 and planned(batch=57, device_batch=4).parts == 2
+
+
 def test_traffic() -> None:
     p = planned().parameters
     assert planned().traffic == {"all-reduce": 2 * 7 / 8 * 4 * p}
