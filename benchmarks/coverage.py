@@ -1,4 +1,4 @@
-"""How often the 95 % interval of a score covers the bound, over repetitions with other seeds.
+"""Coverage of the 95 % intervals of scores, over repetitions with other seeds.
 
     python benchmarks/coverage.py path/to/text8 --model wiki
     python benchmarks/coverage.py path/to/text8 --model wiki --tokens 5 --samples 16

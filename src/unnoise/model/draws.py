@@ -81,7 +81,7 @@ def mask_counts(model: "Model") -> MaskCounts | None:
 
 
 def drawing_of(model: "Model", length: int, bound: Objective | None = None) -> Drawing:
-    """Return the bound of texts of so many tokens, the model's own by default, in the form that has least variance."""
+    """Return the bound of texts with `length` tokens, by default the bound of the model, in the form that has least variance."""
     bound, denoiser = bound or model.bound, model.denoiser
     whole = isinstance(bound, BlockElbo) and length > bound.block
     if bound is model.bound and not whole:
@@ -154,7 +154,7 @@ def _layout(rows: int, sets: int, copies: int, strata: bool) -> Layout:
 
 
 def fewest_draws(rows: Sequence[int], strata: bool = True) -> int:
-    """Return how many draws of each text an error bar takes, for the sum over several groups of so many texts."""
+    """Return how many draws of each text an error bar takes, for the sum over groups with these numbers of texts."""
     draws = 2
     while sum(layout(number, draws, strata).freedom(strata) for number in rows) < FREEDOM:
         draws += 1
@@ -162,7 +162,7 @@ def fewest_draws(rows: Sequence[int], strata: bool = True) -> int:
 
 
 def draws_for_error(model: "Model", rows: int, length: int) -> int:
-    """Return how many draws of each text of so many tokens the error bar of a model's bound takes."""
+    """Return how many draws of each text, of `length` tokens, the error bar of a model's bound takes."""
     return fewest_draws([rows], drawing_of(model, length).strata)
 
 
@@ -229,7 +229,7 @@ def _enumerated(model: "Model", drawing: Drawing, x: Tensor) -> Tensor:
 def _drawn(model: "Model", drawing: Drawing, x: Tensor, of: Layout, seed: int) -> Tensor:
     """Return every draw, without the fixed part: [sets, copies, N] float64."""
     v = places(of, seed_of(seed, 0))
-    if drawing.strata:  # every draw has noise of its own, whichever others are evaluated with it
+    if drawing.strata:  # the noise of a draw does not depend on which others are evaluated with it
         at = v.flatten().to(x.device)
 
         def some(units: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ class Spread:
 
     @property
     def known(self) -> bool:
-        """Whether there are enough draws for an error bar."""
+        """True where there are enough draws for an error bar."""
         return not self.variances or sum(self.freedom) >= FREEDOM
 
     @property

@@ -125,7 +125,7 @@ def score(
 
 
 def _interval(nats: float, spread: Spread, scale: float) -> tuple[float, float] | None:
-    """The 95 % interval of a sum of nats, in other units, or None where too little was drawn for one."""
+    """Return the 95 % interval of a sum of nats, in other units, or None where too little was drawn for one."""
     if not spread.known:
         return None
     half = spread.half_width()
@@ -133,7 +133,7 @@ def _interval(nats: float, spread: Spread, scale: float) -> tuple[float, float] 
 
 
 def _reached(spread: Spread, error: float) -> bool:
-    """Whether the standard error is at most `error`, in nats; 0 asks for none."""
+    """Return whether the standard error is at most `error`, in nats; 0 asks for none."""
     return error == 0 or (spread.known and spread.stderr <= error)
 
 
@@ -170,7 +170,7 @@ class BitsPerChar:
 def bits_per_char(
     model: "Model", texts: Texts, windows: int | None, draws: int, seed: int = 0, error: float = 0.0
 ) -> BitsPerChar:
-    """Return nats / (log 2 · characters a token · tokens), over at most so many of the texts.
+    """Return nats / (log 2 · characters a token · tokens), over at most `windows` of the texts.
 
     draws: of the bound for each text, at most, but as many as an error bar takes; error: or so many that the standard error is
     so many bits per character.

@@ -1,4 +1,4 @@
-"""The bound of token noise on some positions, given the others: what is given stays clean, and only free positions are noised.
+"""The bound of token noise on some positions, given the others: only free positions are noised.
 
 With all positions free it is `Elbo`. Every function takes x [B, L] long and free [B, L] bool.
 """
