@@ -81,7 +81,7 @@ def mask_counts(model: "Model") -> MaskCounts | None:
 
 
 def drawing_of(model: "Model", length: int, bound: Objective | None = None) -> Drawing:
-    """Return the bound of texts with `length` tokens, by default the bound of the model, in the form that has least variance."""
+    """Return the bound of texts with `length` tokens, the model's own by default, in the form that has least variance."""
     bound, denoiser = bound or model.bound, model.denoiser
     whole = isinstance(bound, BlockElbo) and length > bound.block
     if bound is model.bound and not whole:
