@@ -42,11 +42,11 @@ def test_quantiles(freedom: int, t: float, chi: float) -> None:
 
 def test_the_interval_of_one_part_and_of_several() -> None:
     one = Spread((4.0,), (10,))
-    assert one.stderr == 2 and one.half_width() == pytest.approx(2 * student(0.975, 10))
+    assert one.stderr == 2 and one.half_width() == pytest.approx(2 * student(0.975, 5))
     equal = Spread((1.0,) * 8, (3,) * 8)
-    assert equal.half_width() == pytest.approx(math.sqrt(8) * student(0.975, 24))
+    assert equal.half_width() == pytest.approx(math.sqrt(8) * student(0.975, 12))
     uneven = Spread((9.0, 1.0, 0.0), (6, 6, 6))
-    assert uneven.half_width() == pytest.approx(math.sqrt(10) * student(0.975, 100 / (82 / 6)))
+    assert uneven.half_width() == pytest.approx(math.sqrt(10) * student(0.975, 50 / (82 / 6)))
     few = Spread((9.0, 1e-9), (1, 11))
     assert few.half_width() == pytest.approx(3 * student(0.975, 3))
     assert (one + equal).stderr == pytest.approx(math.sqrt(12)) and Spread().half_width() == 0 and Spread().known
@@ -64,7 +64,7 @@ def test_intervals_of_normal_cells_cover(sets: int, cells: int) -> None:
     covered = 0
     for mean, one in zip(values.mean(1).sum(1).tolist(), variances.tolist(), strict=True):
         covered += abs(mean) <= Spread(tuple(one), (sets - 1,) * cells).half_width()
-    assert 0.94 < covered / 4000 < 0.98
+    assert 0.945 < covered / 4000 < 0.99
 
 
 # ---- the layout ----------------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def test_stopping_early_does_not_lower_the_bound() -> None:
     assert len({one.draws for one in found}) > 3, "the rule is at work"
     assert float(bits.mean()) == pytest.approx(exact_bits(model, x), abs=3.5 * float(bits.std()) / math.sqrt(len(bits)))
     covered = sum(one.interval is not None and one.interval[0] <= exact_bits(model, x) <= one.interval[1] for one in found)
-    assert covered >= 2 * LEAST - 5
+    assert covered >= 2 * REPEATS * 0.94 - 2.5 * math.sqrt(2 * REPEATS * 0.94 * 0.06)
 
 
 @torch.no_grad()

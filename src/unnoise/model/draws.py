@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 ROWS = 32  # sequences of one network call, and of one group, at most
 SETS = 4  # independent sets of draws, at most
+MANY = 48  # degrees of freedom beyond which more draws are worth more than more sets
 CELLS = 16  # degrees of freedom that groups are made small for
 LONGEST = 16  # tokens of which all choices of masks may be evaluated
 PILOT_ROWS, PILOT_SEED = 16, 0x9E37
@@ -140,12 +141,14 @@ class Layout:
 
 
 def layout(rows: int, draws: int, strata: bool = True) -> Layout:
-    """Return the layout of at most so many draws of each text: as many as a product of sets and copies can be.
+    """Return the layout of at most so many draws of each text: with many degrees of freedom, then as many draws as possible.
 
-    Without strata a set is one cell, so there are more sets and fewer copies.
+    Few degrees of freedom make an interval that covers too little where the draws are skewed. Without strata a set is one cell,
+    so there are more sets and fewer copies.
     """
     found = [_layout(rows, sets, draws // sets, strata) for sets in range(1, min(SETS if strata else FREEDOM + 1, draws) + 1)]
-    return max(found, key=lambda of: (of.sets > 1, min(of.freedom(strata), FREEDOM), of.draws, of.sets))
+    enough = MANY if strata else FREEDOM
+    return max(found, key=lambda of: (of.sets > 1, min(of.freedom(strata), enough), of.draws, of.sets))
 
 
 def _layout(rows: int, sets: int, copies: int, strata: bool) -> Layout:
@@ -295,4 +298,5 @@ def planned_draws(
     if variance == 0:
         return min(needed, most)
     wanted = variance * freedom / chi_square(CAUTION, freedom) / error**2
-    return max(needed, math.ceil(wanted)) if wanted < most else most
+    whole = math.ceil(wanted) if wanted <= SETS else SETS * math.ceil(wanted / SETS)  # a layout of all sets leaves none out
+    return max(needed, whole) if whole < most else most

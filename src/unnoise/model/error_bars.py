@@ -6,6 +6,7 @@ from statistics import NormalDist
 
 FREEDOM = 12  # degrees of freedom that an error bar needs
 COVERAGE = 0.95
+KURTOSIS = 2.0  # excess kurtosis of the draws that an interval allows for
 
 
 @dataclass(frozen=True)
@@ -34,14 +35,16 @@ class Spread:
     def half_width(self, coverage: float = COVERAGE) -> float:
         """Return half the width of a confidence interval, t·stderr, t a quantile of Student's distribution.
 
-        Its degrees of freedom are (Σ V_i)²/Σ(V_i²/f_i) (Welch and Satterthwaite), but at least 3: where few parts have most of
-        the variance, or seem to, the interval is wide.
+        Its degrees of freedom are (Σ V_i)²/Σ(V_i²/f_i) (Welch and Satterthwaite) over 1 + κ/2, where κ = 2 is the excess kurtosis
+        of the draws that is allowed for: the draws of a bound have tails, and the variance of their sample variance is that much
+        larger than a normal law's. They are at least 3: where few parts have most of the variance, the interval is wide.
         """
         total = sum(self.variances)
         if total == 0:
             return 0.0
         squares = sum(v * v / f for v, f in zip(self.variances, self.freedom, strict=True))
-        return student((1 + coverage) / 2, max(total * total / squares, 3.0)) * self.stderr
+        freedom = total * total / squares / (1 + KURTOSIS / 2)
+        return student((1 + coverage) / 2, max(freedom, 3.0)) * self.stderr
 
 
 def with_error(value: float, stderr: float | None, digits: int = 3) -> str:
