@@ -20,7 +20,7 @@ REAL = "real text"
 COMPARED = ("ancestral", "first-hitting", "confidence", "entropy-bounded", "remasking")
 BY_TOKEN = ("first-hitting", "left-to-right")  # one call for each token, however many steps are asked for
 CALLS = (16, 32, 64, 128, 256)
-OTHER_ALPHABET = "the judge reads another alphabet than these texts are written in: take one with the same codec"
+OTHER_ALPHABET = "the judge has another alphabet than these texts: use a judge with the same codec"
 
 
 class Judge(Protocol):
