@@ -35,9 +35,9 @@ class Spread:
     def half_width(self, coverage: float = COVERAGE) -> float:
         """Return half the width of a confidence interval, t·stderr, t a quantile of Student's distribution.
 
-        Its degrees of freedom are (Σ V_i)²/Σ(V_i²/f_i) (Welch and Satterthwaite) over 1 + κ/2, where κ = 2 is the excess kurtosis
-        of the draws that is allowed for: the draws of a bound have tails, and the variance of their sample variance is that much
-        larger than a normal law's. They are at least 3: where few parts have most of the variance, the interval is wide.
+        Its degrees of freedom are (Σ V_i)²/Σ(V_i²/f_i) (Welch and Satterthwaite) over 1 + κ/2, with κ = 2: draws of a bound have
+        tails, and an excess kurtosis of κ makes the variance of a sample variance 1 + κ/2 times as large. They are at least 3:
+        where few parts have most of the variance, the interval is wide.
         """
         total = sum(self.variances)
         if total == 0:
