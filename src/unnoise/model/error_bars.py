@@ -35,7 +35,7 @@ class Spread:
     def half_width(self, coverage: float = COVERAGE) -> float:
         """Return half the width of a confidence interval, t·stderr, t a quantile of Student's distribution.
 
-        Its degrees of freedom are (Σ V_i)²/Σ(V_i²/f_i) (Welch and Satterthwaite) over 1 + κ/2, with κ = 2: draws of a bound have
+        Its degrees of freedom are (Σ V_i)²/Σ(V_i²/f_i) (Welch and Satterthwaite) over 1 + κ/2, with κ = 2: the draws have
         tails, and an excess kurtosis of κ makes the variance of a sample variance 1 + κ/2 times as large. They are at least 3:
         where few parts have most of the variance, the interval is wide.
         """
