@@ -1,6 +1,7 @@
 """Published runs as recipes: each can be read, run small, planned at full size, and overridden; and those of one's own."""
 
 import json
+import math
 import os
 import shlex
 import subprocess
@@ -66,11 +67,12 @@ def test_every_recipe_runs(name: str, folder: Path) -> None:
 
 def test_every_recipe_is_planned_at_full_size(capsys: pytest.CaptureFixture[str]) -> None:
     millions = {"mdlm-owt": 162, "md4-owt-medium": 506, "bfn-text8": 227, "md4-cifar10": 25, "multinomial-text8": 50}
+    millions |= {"md4-imagenet64": 199}
     for name in NAMES:
         assert main(["plan", "--recipe", name, "--json"]) == 0
         found = json.loads(capsys.readouterr().out)
         options = recipe(name).options
-        length = 3072 if recipe(name).image else options.length
+        length = math.prod(recipe(name).image) if recipe(name).image else options.length
         assert found["run"] == name and found["tokens"] == options.steps * options.batch * length  # pyright: ignore
         assert found["days"] > 0 and found["memory_total"] > found["memory_total_checkpointed"] > 16 * found["parameters"]
         if name in millions:
