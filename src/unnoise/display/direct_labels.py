@@ -13,6 +13,7 @@ EVERY = 8.0  # pixels between the places that are tried
 AWAY = 5.0  # pixels between a name and any line, at least
 FAR = 60.0  # pixels from other lines beyond which a place is not better
 NEARER = 1.4  # times as far from any other line as from its own, at least
+COINCIDE = 0.2  # share of a line on another, beyond which they coincide there
 SIZE = 7.5
 
 
@@ -46,8 +47,7 @@ def label_lines(axes: "Axes", renderer: Any) -> None:
         text.set_in_layout(False)
         box = text.get_window_extent(renderer)
         half = np.array([box.width, box.height]) / 2
-        others = np.concatenate([other.points for other in lines if other is not line])
-        others = others[~_near(others, line.points)]  # lines may coincide in part
+        others = np.concatenate([_apart(other.points, line.points) for other in lines if other is not line])
         place = _best_place(line.points, half, others, everything, np.array(taken).reshape(-1, 4), np.array(frame.extents))
         if place is None:
             text.remove()
@@ -87,9 +87,12 @@ def _distance(centres: np.ndarray, half: np.ndarray, points: np.ndarray) -> np.n
     return np.sqrt((outside**2).sum(2)).min(1)
 
 
-def _near(points: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return which points lie on a line, [n] bool."""
-    return np.array([np.abs(others - point).max(1).min() <= DENSE for point in points], dtype=bool)
+def _apart(points: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """Return the points of another line, [n, 2], without the part in which both lines coincide; a crossing stays."""
+    if not len(points):
+        return points
+    near = np.array([np.abs(own - point).max(1).min() <= DENSE for point in points], dtype=bool)
+    return points[~near] if near.mean() > COINCIDE else points
 
 
 def _lines(axes: "Axes") -> list[Line]:
