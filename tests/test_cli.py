@@ -389,7 +389,7 @@ MISTAKES = {
     "plot loss --model runs/ar": "no noised tokens",
     "complete --prefix 'much too long a prefix for this' --length 10": "nothing is left to write",
     "score ''": "no text to score",
-    "score abc --samples 1": "at least 2 samples",
+    "score abc --samples 0": "at least 1 sample",
     "eval --data text.txt --split dev": "has no dev split",
     "info --model text.txt": "there is no model in text.txt",
     "train mdlm --stepz 3": "--stepz, 3: did you mean --steps?; see unnoise train --help",

@@ -347,7 +347,7 @@ def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("subs:update=3", "the contrast subs has no field 'update'; did you mean 'updates'?"),
         ("subs:seed=3", "has no field 'seed'"),
         ("subs:updates=0", "updates of the contrast subs must be a whole number ≥ 1, found 0"),
-        ("subs:updates=many", "must be a whole number ≥ 1, found 'many'"),
+        ("subs:updates=many", "subs:updates must be a number, found 'many'"),
         ("subs --out picture.gif", ".png or .svg"),
     ):
         name, *more = line.split()

@@ -159,7 +159,7 @@ MISTAKES = {
     "a recipe in no file": (lambda: unnoise.recipe("nowhere.py"), r"there is no file nowhere\.py"),
     "an unknown schedule of md4": (
         lambda: unnoise.method("md4:schedule=square"),
-        r"linear or poly with an exponent, found 'square'",
+        r"linear, cosine or poly with an exponent, found 'square'",
     ),
     "an unknown optimizer": (lambda: unnoise.TrainingOptions(optimizer="sgd"), r"must be muon or adamw, found 'sgd'"),  # pyright: ignore[reportArgumentType]
     "an unknown method": (lambda: unnoise.method("mdml"), r"unknown method 'mdml': did you mean 'mdlm'\? use one of .*mdlm"),

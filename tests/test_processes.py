@@ -42,7 +42,7 @@ def results() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for method in METHODS:
         model = small(method)
-        bits = model.bits_per_char(Rows.of(x), None, draws=12, error=0.06)
+        bits = model.bits_per_char(Rows.of(x), None, draws=12, error=0.03)
         score = model.score(["the cat sat on the mat " * 20, "a dog"], samples=4)
         found[method] = {
             "texts": model.generate(40 if method != "ar" else 70, steps=5, seed=1),

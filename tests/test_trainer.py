@@ -42,11 +42,12 @@ def nano(name: str = "mdlm") -> Model:
 @pytest.mark.parametrize("name", methods())
 def test_every_method_learns(name: str) -> None:
     model = nano(name)
-    run = TrainingRun(model, TOKENS, TrainingOptions(steps=60, batch=8, eval_windows=8))
+    steps = 120 if name == "csm" else 60  # a squared loss learns the bound slowly
+    run = TrainingRun(model, TOKENS, TrainingOptions(steps=steps, batch=8, eval_windows=8))
     before = model.bits_per_char(run.valid_texts, None, 48)
     report = run.run()
     after = model.bits_per_char(run.valid_texts, None, 48)
-    assert report.finished and report.steps == 60 and report.tokens == 60 * 8 * 32
+    assert report.finished and report.steps == steps and report.tokens == steps * 8 * 32
     assert after.bits < before.bits - 0.3, (before, after)
     assert all(torch.isfinite(weight).all() for weight in model.network.parameters())
 

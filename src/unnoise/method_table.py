@@ -44,7 +44,11 @@ HYBRID = 0.01  # λ of D3PM for text
 EPS = 1e-3  # α(1) of SEDD, MDLM and UDLM
 SIGMA_MIN, SIGMA_MAX = 1e-4, 20.0  # of SEDD's geometric noise
 GENMD4_START = 1e-3  # GenMD4 integrates from here and reconstructs below
-EVALUATED = {"masked": 1.5, "uniform": 2.5}  # bounds are evaluated at t = u^power, with the least variance of those tried
+EVALUATED = {
+    "masked": 1.5,
+    "uniform": 2.5,
+    "ratio": 4.0,
+}  # bounds are evaluated at t = u^power, with the least variance of those tried
 GENMD4_LR = 0.03  # of its exponents, which move by about one learning rate in a step
 P = TypeVar("P", bound=StateSpace)
 
@@ -302,7 +306,7 @@ def csm(weighted: bool = True, neighbours: str = "complete") -> Method:
         process,
         RatioParameterization,
         lambda process: ConcreteScore(process, weighted=weighted),
-        lambda process: Elbo(process, power=EVALUATED["uniform"]),
+        lambda process: Elbo(process, power=EVALUATED["ratio"]),
         TweedieLeaping() if neighbours == "complete" else EulerLeaping(),
     )
 

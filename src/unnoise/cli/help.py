@@ -42,8 +42,7 @@ def field_docstrings(cls: type[Any]) -> dict[str, str]:
 
 def _annotated(annotation: Any, described: str | None) -> Any:
     """Return the annotation of a field with its help, if it has none yet."""
-    metadata = getattr(annotation, "__metadata__", ())
-    plain = get_args(annotation)[0] if metadata else annotation
+    plain, *metadata = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
     shown = arg(help=described, metavar=_metavar(plain), help_behavior_hint=default_hint)
     return Annotated[plain, shown, *metadata]  # what a field says itself comes last and wins
 

@@ -53,6 +53,7 @@ class WritingOptions:
     as_json: Json = False
 
     def options(self) -> "SamplingKeywords":
+        """Return the sampling options as keywords of `Model.generate`."""
         return {
             "steps": self.steps,
             "sampler": self.sampler,
@@ -75,6 +76,7 @@ class WritingOptions:
         return self._show(model, texts, seed=self.seed, exact=exact and self.keeps_distribution(model), read=read)
 
     def keeps_distribution(self, model: "Model") -> bool:
+        """Return whether samples with these options follow the model's own distribution."""
         return model.sampling_options(self.options()).keeps_distribution(model.method.sampler)
 
     def say_recommended(self, model: "Model", name: str = "") -> None:

@@ -147,8 +147,7 @@ def layout(rows: int, draws: int, strata: bool = True) -> Layout:
     so there are more sets and fewer copies.
     """
     found = [_layout(rows, sets, draws // sets, strata) for sets in range(1, min(SETS if strata else FREEDOM + 1, draws) + 1)]
-    enough = MANY if strata else FREEDOM
-    return max(found, key=lambda of: (of.sets > 1, min(of.freedom(strata), enough), of.draws, of.sets))
+    return max(found, key=lambda of: (of.sets > 1, min(of.freedom(strata), MANY if strata else FREEDOM), of.draws, of.sets))
 
 
 def _layout(rows: int, sets: int, copies: int, strata: bool) -> Layout:
@@ -285,7 +284,7 @@ def planned_draws(
     fewest = fewest_draws([len(x) for x in groups], drawings[0].strata)
     few = [one.choices for one in drawings if one.choices is not None and one.choices <= 2 * fewest]
     needed = max(fewest, *few) if few else fewest  # evaluating all choices is not much dearer than drawing, and has no error
-    drawn = [x for x, one in zip(groups, drawings, strict=True) if one.choices is None or one.choices > needed]
+    drawn = [x for x, one in zip(groups, drawings, strict=True) if (one.choices or needed + 1) > needed]
     if 2 * fewest >= most or not drawn:
         return min(needed, most) if not drawn else most
     rows = [x[torch.linspace(0, len(x) - 1, min(len(x), PILOT_ROWS), dtype=torch.float64).round().long()] for x in drawn]
@@ -295,8 +294,6 @@ def planned_draws(
         one.error**2 * one.draws * len(x) / len(part) for one, x, part in zip(pilot, drawn, rows, strict=True)
     )
     freedom = sum(sum(one.spread.freedom) for one in pilot)
-    if variance == 0:
-        return min(needed, most)
     wanted = variance * freedom / chi_square(CAUTION, freedom) / error**2
     whole = math.ceil(wanted) if wanted <= SETS else SETS * math.ceil(wanted / SETS)  # a layout of all sets leaves none out
     return max(needed, whole) if whole < most else most
