@@ -99,7 +99,7 @@ def test_json(line: str, keys: set[str], capsys: pytest.CaptureFixture[str]) -> 
         ("generate --steps 4 --watch --num-samples 1", "t = 1.00"),
         ("infill 'the [MASK] sat' --num-samples 1", "the"),
         ("score 'the cat'", "bits per character (upper bound"),
-        ("score 'the cat sat on the mat' --model runs/ar", "scored in 2 windows"),
+        ("score 'the cat sat on the mat' --model runs/ar", "scored in 2 independent windows"),
         ("score 'the cat' --model runs/ar", "(exact"),
         ("eval --data text.txt --windows 3 --split valid", "3 windows of 16"),
         ("info", "transformer, depth 1, width 16, heads 2"),

@@ -136,5 +136,7 @@ def test_whole_texts_have_an_end_of_their_own(tmp_path):
 def test_padding_costs_an_autoregressive_model_nothing():
     model = unnoise.Model.build("ar", "text8", length=8, size="nano")
     torch.nn.init.normal_(model.network.head.weight, generator=torch.Generator().manual_seed(0))
+    model.network.double()  # products of other sizes differ by rounding
     x = torch.tensor([[3, 1, 4, 1, 5, -1, -1, -1]])
-    assert torch.equal(model.bound(model.denoiser, x), model.bound(model.denoiser, x[:, :5]))
+    padded, plain = model.bound(model.denoiser, x), model.bound(model.denoiser, x[:, :5])
+    torch.testing.assert_close(padded, plain, rtol=1e-13, atol=0)

@@ -92,7 +92,7 @@ def parse(arguments: list[str]) -> Any:
 
 def _check_models(command: Any, arguments: list[str]) -> None:
     """Raise ValueError if several models are given to a command that takes one."""
-    if isinstance(getattr(command, "model", None), tuple):  # which takes several
+    if isinstance(vars(command).get("model"), tuple):  # which takes several
         return
     given = [arguments[i + 1] for i, word in enumerate(arguments[:-1]) if word == "--model"]
     given += [word.partition("=")[2] for word in arguments if word.startswith("--model=")]

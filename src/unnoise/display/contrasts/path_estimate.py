@@ -104,10 +104,9 @@ Measured on one text of a language of 3⁴ texts, with predictions that are wron
                 generator = torch.Generator().manual_seed(self.seed)
                 values = estimates(process, denoiser, text.expand(self.draws, LENGTH), steps, generator)
                 row = {"exact": exact_bound(process, denoiser, text, steps)}
-                rows.append(
-                    row
-                    | {f"{kind} {what}": float(getattr(v, what)()) for kind, v in values.items() for what in ("mean", "std")}
-                )
+                for kind, drawn in values.items():
+                    row |= {f"{kind} mean": float(drawn.mean()), f"{kind} std": float(drawn.std())}
+                rows.append(row)
                 done += steps
                 progress(done / total)
             found[name] = rows
