@@ -78,9 +78,9 @@ def page(address: str, browser: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def slow_app(folders: list[Path]) -> Any:
-    """A studio whose default model takes many seconds for a long chain."""
+    """A studio whose default model takes half a minute for a long chain, so that a slow browser can stop it."""
     folder = folders[0].parent / "slow"
-    unnoise.Model.build("mdlm", width=128, depth=4, heads=2, length=128).save(folder)
+    unnoise.Model.build("mdlm", width=256, depth=8, heads=4, length=128).save(folder)
     return make_app([folders[-1], folder])
 
 
@@ -143,7 +143,8 @@ def test_the_chain_in_a_browser(page: Any) -> None:
     assert page.text_content("#canvas") == text and page.input_value("#form-chain [name=steps]") == "10"
 
 
-def test_a_chain_is_stopped_on_the_way(page: Any) -> None:
+def test_a_chain_is_stopped_on_the_way(slow_page: Any) -> None:
+    page = slow_page
     page.fill("#form-chain [name=steps]", "1024")
     page.select_option("#form-chain [name=sampler]", "metropolis")
     page.click("#form-chain .run")

@@ -1,5 +1,6 @@
 """`score-entropy`: the squared loss of concrete score matching, and score entropy."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,10 @@ from unnoise.process import Process
 RATIOS = (1.0, 0.1, 0.0)
 LEVEL = 0.3
 NAMES = {"csm": "squared loss", "sedd-uniform": "score entropy"}
+LOSSES: dict[str, Callable[[Process], Objective]] = {  # on ratios, without the weight of the bound
+    "csm": lambda process: ConcreteScore(process, weighted=True),
+    "sedd-uniform": lambda process: ScoreEntropy(process, start=0.01),
+}
 
 
 def squared(s: Tensor, r: float) -> tuple[Tensor, Tensor]:
@@ -28,11 +33,6 @@ def entropy(s: Tensor, r: float) -> tuple[Tensor, Tensor]:
     """Return s − r log s + K(r), K(r) = r(log r − 1), and its derivative (s − r)/s, at s > 0: [...]."""
     known = r * (torch.tensor(r, dtype=s.dtype).log() - 1) if r > 0 else torch.zeros((), dtype=s.dtype)
     return s - torch.xlogy(torch.full_like(s, r), s) + known, (s - r) / s
-
-
-def objective(name: str, process: Process) -> Objective:
-    """Return the loss on ratios of a method, without the weight of the bound."""
-    return ConcreteScore(process, weighted=True) if name == "csm" else ScoreEntropy(process, start=0.01)
 
 
 @torch.no_grad()
@@ -72,7 +72,7 @@ The smallest true ratio at the time shown is (1 − α)/(1 − α + Kα), where 
         for number, name in enumerate(NAMES):
             model = small_model(name, self.seed)
             assert isinstance(model.process, Process)
-            for update in train(model, objective(name, model.process), self.updates, self.seed):
+            for update in train(model, LOSSES[name](model.process), self.updates, self.seed):
                 progress((number + update / self.updates) / len(NAMES))
             s, r = predicted(model, windows(model, "test", HELD_OUT))
             found[name] = {
