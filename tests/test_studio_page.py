@@ -78,9 +78,9 @@ def page(address: str, browser: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def slow_app(folders: list[Path]) -> Any:
-    """A studio whose default model takes half a minute for a long chain, so that a slow browser can stop it."""
+    """A studio whose default model takes many seconds for a chain, so that a slow browser can stop it: 256 calls at most."""
     folder = folders[0].parent / "slow"
-    unnoise.Model.build("mdlm", width=256, depth=8, heads=4, length=128).save(folder)
+    unnoise.Model.build("mdlm", width=320, depth=8, heads=5, length=256).save(folder)
     return make_app([folders[-1], folder])
 
 
