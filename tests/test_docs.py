@@ -31,7 +31,7 @@ def python_blocks(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["index", "tutorial", "training", "data", "recipes", "samplers", "determinism", "models", "harness"]
+    "name", ["index", "tutorial", "training", "data", "recipes", "samplers", "determinism", "models", "denoise", "apps/harness"]
 )
 def test_the_python_of_a_page_runs_in_order(name: str, tmp_path: Path) -> None:
     blocks = python_blocks(DOCS / f"{name}.md")

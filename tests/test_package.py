@@ -125,7 +125,7 @@ def readme_blocks(language: str) -> list[str]:
 
 def test_the_readmes_python_runs() -> None:
     blocks = readme_blocks("python")
-    blocks += re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "spelling.md").read_text(), re.DOTALL)
+    blocks += re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "apps" / "spelling.md").read_text(), re.DOTALL)
     assert len(blocks) >= 3
     for block in blocks:
         subprocess.run([sys.executable, "-c", block], check=True, cwd=ROOT)

@@ -278,7 +278,7 @@ def test_every_bundled_model_has_a_card_that_ls_and_info_show(
         image = json.loads((folder / "config.json").read_text(encoding="utf-8"))["codec"]["kind"] == "pixels"
         for wanted in ("data", "licence of the data", "training", f"held-out bits per {'dimension' if image else 'character'}"):
             assert wanted in rows, f"the card of {folder.name} lacks {wanted}"
-        assert "unnoise train" in card and "Samples as they came" in card and ("██" if image else "    6  ") in card
+        assert "unnoise train" in card and "Unselected samples" in card and ("██" if image else "    6  ") in card
         assert (ROOT / "docs" / "models" / f"{folder.name}.md").read_text(encoding="utf-8") == card
     out = run("info --model wiki", capsys)[1]
     assert str(Path("models") / "wiki" / CARD) in out and "licence of the data: CC BY-SA" in out

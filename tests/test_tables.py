@@ -140,9 +140,9 @@ def test_the_plan_of_imagenet_64(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_page_has_the_tables_as_they_are_printed() -> None:
-    page = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "apps" / "tables.md").read_text(encoding="utf-8")
     for one in TABLES.values():
-        assert markdown(one) in page, f"docs/tables.md lacks what `unnoise tables {one.name}` prints"
+        assert markdown(one) in page, f"docs/apps/tables.md lacks what `unnoise tables {one.name}` prints"
     listed = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
     assert all(f"`{name}`" in listed for name in recipes())
 

@@ -1,7 +1,7 @@
 """Results that papers report, each with its unit and its source: the tables next to which our measurements are shown.
 
-The recipes, `unnoise compare`, `unnoise eval --table`, `unnoise tables` and docs/tables.md take every number from here. Values
-are those that are printed in the papers; none was measured with this package. Nothing here imports torch.
+The recipes, `unnoise compare`, `unnoise eval --table`, `unnoise tables` and docs/apps/tables.md take every number from
+here. The values are those printed in the papers; none was measured with this package. Nothing here imports torch.
 """
 
 from collections.abc import Sequence

@@ -102,7 +102,7 @@ class EvalCommand:
     split: Annotated[str | None, arg(help="train, valid or test; default: test, or the split of the protocol.")] = None
     protocol: Annotated[
         str | None,
-        arg(help="Protocol of a paper, next to the true bound: bound, mdlm, sedd, bd3lm, duo or md4 (docs/protocols.md)."),
+        arg(help="Protocol of a paper, next to the true bound: bound, mdlm, sedd, bd3lm, duo or md4 (docs/apps/protocols.md)."),
     ] = None
     benchmark: Annotated[
         str | None,

@@ -69,7 +69,7 @@ def model_card(
     if facts.commands:
         parts += ["## Made by", _indented("\n".join(facts.commands))]
     command = f"unnoise generate --model {facts.name} --num-samples {SAMPLES} --seed {seed}"
-    parts += ["## Samples as they came", _indented(command), _samples(model, seed)]
+    parts += ["## Unselected samples", _indented(command), _samples(model, seed)]
     return "\n\n".join(parts) + "\n"
 
 
