@@ -40,7 +40,7 @@ from unnoise.training.checkpoint import has_state
 from unnoise.training.loop import TrainingRun
 from unnoise.training.options import TrainingOptions
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 COUNTS = {"models": 2000, "states": 200, "images": 200, "commands": 300, "requests": 5000}
 SECONDS = 10

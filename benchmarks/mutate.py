@@ -6,7 +6,7 @@
 
 A list is a text file of entries with an empty line between them:
 
-    name | file in src/unnoise | tests: files in tests/ without .py, node ids (test_a::test_b), -k words
+    name | file in src/unnoise | tests: names of files below tests/ without .py, node ids (test_a::test_b), -k words
     - text that occurs exactly once in the file; several such lines follow each other in the file
     + its replacement, of any number of lines
     = equivalent: the reason why no test can notice, where that is so
@@ -52,8 +52,9 @@ class Mutation:
 
     def arguments(self) -> list[str]:
         """The tests as arguments of pytest."""
+        files = {path.stem: str(path) for path in (ROOT / "tests").rglob("test_*.py")}
         words = shlex.split(self.tests)
-        return [re.sub(r"^test_\w+", lambda name: str(ROOT / "tests" / f"{name[0]}.py"), word) for word in words]
+        return [re.sub(r"^test_\w+", lambda name: files.get(name[0], f"/{name[0]}.py"), word) for word in words]
 
     def applied(self, source: str) -> str:
         """The file with the wrong formula, or ValueError."""
