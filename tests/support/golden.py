@@ -1,6 +1,6 @@
 """Losses, scores, samples and trained weights of every method, recorded to the last bit.
 
-`python tests/golden.py --write` records them again; only a change that is meant to change numbers does that.
+`python tests/support/golden.py --write` records them again; only a change that is meant to change numbers does that.
 """
 
 import json
@@ -11,7 +11,7 @@ import torch
 
 import unnoise
 
-RECORD = Path(__file__).parent / "fixtures" / "golden.json"
+RECORD = Path(__file__).parents[1] / "fixtures" / "golden.json"
 LENGTH, BATCHES = 16, 10
 TEXT = "the cat sat on t"
 TRAINED = {"mdlm": "fast", "sedd-uniform": "paper", "bd3lm": "fast", "flexmdm": "paper", "gaussian": "fast", "ar": "paper"}
@@ -76,5 +76,5 @@ def all_values() -> dict[str, object]:
 if __name__ == "__main__":
     torch.set_num_threads(1)  # the order of a sum depends on it
     if sys.argv[1:] != ["--write"]:
-        sys.exit("python tests/golden.py --write records the values again")
+        sys.exit("python tests/support/golden.py --write records the values again")
     RECORD.write_text(json.dumps(all_values(), indent=1) + "\n", encoding="utf-8")
