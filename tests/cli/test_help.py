@@ -36,8 +36,8 @@ def test_help_of_training(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--steps INT Number of training steps. --minutes FLOAT" in shown
     assert "--track {tensorboard,wandb,trackio}" in shown
     assert "--matrix-lr FLOAT Learning rate of Muon, for matrices. (default: 0.02) --other-lr" in shown
-    assert "--no-curriculum A fast loss begins with little noise. With --no-curriculum it has every noise level" in shown
-    assert "suits a model that was trained before. --global-batch" in shown
+    assert "--no-curriculum Start a fast loss at low noise levels. With --no-curriculum it uses all noise levels" in shown
+    assert "which suits a model that is already trained. --global-batch INT, --batch INT Sequences per update" in shown
     assert "B:0.3. (default: sotu) --size STR" in shown
 
 

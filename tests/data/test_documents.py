@@ -99,7 +99,7 @@ def test_labels_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
         (lambda: unnoise.train(nano(labels=["c", "a"]), TEXTS, labels=LABELS, steps=1), "labels are a, c in this order"),
         (lambda: unnoise.train(nano(), 7, steps=1), "cannot train on int"),
         (lambda: unnoise.train(nano(), torch.zeros(300).long(), labels=[1], steps=1), "not with one stream of tokens"),
-        (lambda: nano().generate(stpes=3), "writing has no option 'stpes': did you mean 'steps'"),
+        (lambda: nano().generate(stpes=3), "sampling has no option 'stpes': did you mean 'steps'"),
     ],
 )
 def test_mistakes(make: Any, words: str) -> None:

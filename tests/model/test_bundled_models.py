@@ -162,9 +162,9 @@ def test_recommended_options_hold_wherever_none_is_given() -> None:
     ("sampling", "words"),
     [
         ([], "a table of some of sampler, steps"),
-        ({"temprature": 1}, "no 'temprature' among them"),
-        ({"seed": 1}, "no 'seed' among them"),
-        ({"steps": 0}, "steps must be a whole number ≥ 1"),
+        ({"temprature": 1}, "'temprature' cannot be recommended"),
+        ({"seed": 1}, "'seed' cannot be recommended"),
+        ({"steps": 0}, "steps must be a whole number from 1 to 1,000,000, found 0"),
         ({"steps": 2.5}, "steps must be a whole number"),
         ({"steps": True}, "steps must be a whole number"),
         ({"temperature": "hot"}, "temperature must be a number, found 'hot'"),

@@ -3,8 +3,10 @@
 import ast
 import inspect
 import itertools
+import re
 import types
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -18,16 +20,30 @@ def prepare_help(command: type[Any]) -> None:
     """Annotate the fields of a command, and of the dataclasses it derives from, for `--help`.
 
     An optional value is shown as `--steps INT`, and a default only where it is a value that one could type. The docstring
-    below a field is its help, as one paragraph.
+    below a field is its help, as one paragraph; a field that a subclass declares again keeps it.
     """
-    for cls in command.__mro__:
-        if is_dataclass(cls) and "__annotations__" in vars(cls) and "_prepared_help" not in vars(cls):
-            described = field_docstrings(cls)
+    described: dict[str, str] = {}
+    for cls in reversed([cls for cls in command.__mro__ if is_dataclass(cls)]):
+        described |= field_docstrings(cls)
+        if "__annotations__" in vars(cls) and "_prepared_help" not in vars(cls):
+            aliases = {one.name: one.metadata.get("aliases") for one in fields(cls)}
             for name, annotation in cls.__annotations__.items():
-                cls.__annotations__[name] = _annotated(annotation, described.get(name))
+                cls.__annotations__[name] = _annotated(annotation, described.get(name), aliases[name])
             cls._prepared_help = True  # pyright: ignore[reportAttributeAccessIssue]
 
 
+def option_table(options: type[Any]) -> str:
+    """Return the options of a dataclass as a table in Markdown: name, default and help."""
+    described = field_docstrings(options)
+    lines = ["| option | default | meaning |", "|---|---|---|"]
+    for one in fields(options):
+        default = "–" if one.default in (None, "") else f"`{one.default}`"
+        meaning = re.sub(r"(?<![\w`-])(--?[a-z][\w-]*)", r"`\1`", described[one.name]).replace("|", r"\|")
+        lines.append(f"| `{one.name}` | {default} | {meaning[:1].upper()}{meaning[1:]} |")
+    return "\n".join(lines)
+
+
+@cache
 def field_docstrings(cls: type[Any]) -> dict[str, str]:
     """Return the docstring below each field of a class, as one paragraph."""
     (defined,) = ast.parse(inspect.cleandoc(inspect.getsource(cls))).body
@@ -40,10 +56,10 @@ def field_docstrings(cls: type[Any]) -> dict[str, str]:
     }
 
 
-def _annotated(annotation: Any, described: str | None) -> Any:
+def _annotated(annotation: Any, described: str | None, aliases: tuple[str, ...] | None) -> Any:
     """Return the annotation of a field with its help, if it has none yet."""
     plain, *metadata = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
-    shown = arg(help=described, metavar=_metavar(plain), help_behavior_hint=default_hint)
+    shown = arg(help=described, metavar=_metavar(plain), help_behavior_hint=default_hint, aliases=aliases)
     return Annotated[plain, shown, *metadata]  # what a field says itself comes last and wins
 
 

@@ -11,7 +11,7 @@ from unnoise.cli.base import at_least, open_model
 from unnoise.cli.write import WritingCommand
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class InpaintCommand(WritingCommand):
     """Complete held-out images of which a half is given; writes a sheet: the original, what is given, then the variants.
 

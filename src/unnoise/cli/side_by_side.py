@@ -25,7 +25,7 @@ def write_side_by_side(command: "GenerateCommand") -> int:
     for name, model in models.items():
         command.say_recommended(model, name)
         texts = model.generate(command.num_samples, command.length, **command.options())
-        kept = command.keeps_distribution(model)
+        kept = command.follows_distribution(model)
         found.append({"model": name, "method": model.method.name, "texts": texts, "keeps_distribution": kept})
     if command.as_json:
         print(json.dumps({"models": found, "seed": command.seed}, ensure_ascii=False))

@@ -33,7 +33,6 @@ class TrainCommand(RunCommand):
 
     out: Annotated[Path | None, arg(help="Output folder; default: runs/METHOD-DATA, or runs/RECIPE.")] = None
     resume: Annotated[bool, arg(help="Resume the run in --out with its options; a larger --steps may be given.")] = False
-    batch: Annotated[int, arg(aliases=("--global-batch",), help="Sequences per update, over all processes.")] = 8
     workers: Workers = 1
     track: Annotated[Literal["tensorboard", "wandb", "trackio"] | None, arg(help="Also log to an experiment tracker.")] = None
     device: Device = "auto"

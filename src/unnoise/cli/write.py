@@ -4,24 +4,21 @@ import json
 import os
 import sys
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.cli.base import Device, Json, ModelName, ModelNames, Seed, at_least, only_model, open_model, percent, say_read
+from unnoise.cli.base import Device, Json, ModelName, ModelNames, at_least, only_model, open_model, percent, say_read
 from unnoise.cli.side_by_side import write_side_by_side
 from unnoise.cli.workers import Workers, chosen_workers, run_together
+from unnoise.model.options import SamplingOptions
 
 if TYPE_CHECKING:
     from unnoise.model.generate import Step
     from unnoise.model.model import Model
-    from unnoise.model.options import SamplingKeywords
     from unnoise.model.template import Template
-
-OWN = "default: what the model recommends, or "
-
 
 Stream = Annotated[
     bool,
@@ -29,40 +26,19 @@ Stream = Annotated[
 ]
 
 
-@dataclass
-class WritingOptions:
-    """Options of every command that writes, all but the model."""
+@dataclass(frozen=True, kw_only=True)
+class WritingOptions(SamplingOptions):
+    """Options of every command that samples, except the model."""
 
+    sampler: str | None = None
+    label: str | None = None
     num_samples: Annotated[int, arg(help="Number of samples.")] = 2
-    steps: Annotated[
-        int | None,
-        arg(
-            help=f"Network calls per sample, at most (first-hitting, ar, ardm: one per token; bd3lm: some per block); {OWN}128."
-        ),
-    ] = None
-    sampler: Annotated[
-        str | None,
-        arg(help=f"Name of a sampler from `unnoise ls`, with its fields, such as remasking:rate=0.05; {OWN}the method's."),
-    ] = None
-    temperature: Annotated[float | None, arg(help=f"Sampling temperature; 0 takes the likeliest token; {OWN}1.")] = None
-    top_p: Annotated[float | None, arg(help=f"Keep the likeliest tokens that have this probability together; {OWN}1.")] = None
-    label: Annotated[str | None, arg(help="Class of the samples, for a model trained with labels.")] = None
-    guidance: Annotated[float, arg(help="Guidance scale of the label; 1 is the model's own conditional.")] = 1.0
-    seed: Seed = 0
     device: Device = "auto"
     as_json: Json = False
 
-    def options(self) -> "SamplingKeywords":
+    def options(self) -> dict[str, Any]:
         """Return the sampling options as keywords of `Model.generate`."""
-        return {
-            "steps": self.steps,
-            "sampler": self.sampler,
-            "temperature": self.temperature,
-            "top_p": self.top_p,
-            "label": self.label,
-            "guidance": self.guidance,
-            "seed": self.seed,
-        }
+        return {field.name: vars(self)[field.name] for field in fields(SamplingOptions)}
 
     def _filled(self, model: "Model", given: str, template: "Template", texts: list[str]) -> int:
         """Show texts that were filled in, and say if that was a heuristic or the codec changed what was given."""
@@ -73,15 +49,14 @@ class WritingOptions:
             print(f"filling in with {model.method.name} is a heuristic, not its exact conditional", file=sys.stderr)
         read = text_as_read(given, model.codec)
         say_read(read)
-        return self._show(model, texts, seed=self.seed, exact=exact and self.keeps_distribution(model), read=read)
+        return self._show(model, texts, seed=self.seed, exact=exact and self.follows_distribution(model), read=read)
 
-    def keeps_distribution(self, model: "Model") -> bool:
+    def follows_distribution(self, model: "Model") -> bool:
         """Return whether samples with these options follow the model's own distribution."""
         return model.sampling_options(self.options()).keeps_distribution(model.method.sampler)
 
     def say_recommended(self, model: "Model", name: str = "") -> None:
         """Say which of the model's recommended options are used, and how to get its own distribution instead."""
-        from unnoise.model.options import SamplingOptions
         from unnoise.sampler_table import named_sampler
 
         taken = SamplingOptions.of(self.options()).taken(model.sampling)
@@ -117,14 +92,14 @@ class WritingOptions:
         return 0
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class WritingCommand(WritingOptions):
     """Options of a command that writes with one model."""
 
     model: ModelName = None
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class GenerateCommand(WritingOptions):
     """Generate texts, or images with a model of images; with several models, texts of the same seed side by side.
 
@@ -190,14 +165,14 @@ class GenerateCommand(WritingOptions):
         if model.codec.grid:
             self.say_recommended(model)
             return write_sheet(result, self._sheet, self.as_json)
-        return self._show(model, result, seed=self.seed, keeps_distribution=self.keeps_distribution(model))
+        return self._show(model, result, seed=self.seed, keeps_distribution=self.follows_distribution(model))
 
     @property
     def _sheet(self) -> Path:
         return self.out or Path("samples.png")
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class InfillCommand(WritingCommand):
     """Fill in each [MASK] of a text with one token, each [GAP] with any number of them (flexmdm), or each [WORD] with a word.
 
@@ -247,7 +222,7 @@ class InfillCommand(WritingCommand):
         return 0
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class CompleteCommand(WritingCommand):
     """Write a text that begins with --prefix and ends with --suffix.
 

@@ -6,14 +6,13 @@ The answers do not need that package; `lm_eval_model.py` hands them to it.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from unnoise.evaluation.conditional import SETS, conditional, greedy
 from unnoise.model.draws import draws_for_error
 from unnoise.model.model import Model
-from unnoise.model.options import SamplingKeywords
 from unnoise.network.batches import rows_at_once
 from unnoise.process.state import FREE
 from unnoise.sampler import sample
@@ -68,7 +67,7 @@ class HarnessModel:
     draws: int = DRAWS
     seed: int = 0
     check_greedy: bool = True
-    sampling: SamplingKeywords | None = None
+    sampling: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.draws < SETS and not self.model.method.exact:

@@ -10,7 +10,6 @@ from typing import Any
 from unnoise.data.splits import ALIASES, SPLITS
 from unnoise.evaluation.lm_eval_model import registered
 from unnoise.model.model import Model
-from unnoise.model.options import SamplingKeywords
 
 RESAMPLES = 1000  # by which the harness finds the error over documents of some metrics
 
@@ -60,7 +59,7 @@ def run_harness(
     check_greedy: bool = True,
     limit: int | None = None,
     fewshot: int | None = None,
-    sampling: SamplingKeywords | None = None,
+    sampling: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What the harness finds for these tasks, and the errors by drawing of the answers that it was given."""
     asked = registered()(

@@ -11,7 +11,6 @@ import torch
 
 from unnoise.evaluation.harness import DRAWS, NEW_TOKENS, Continuation, HarnessModel
 from unnoise.model.io import load
-from unnoise.model.options import SamplingKeywords
 
 NAME = "unnoise"
 
@@ -34,7 +33,7 @@ class UnnoiseLM:
     ):
         super().__init__()
         opened = load(model) if isinstance(model, str) else model
-        sampling: SamplingKeywords = {"steps": steps, "sampler": sampler}
+        sampling: dict[str, Any] = {"steps": steps, "sampler": sampler}
         if device is None or (
             device.startswith("cuda") and not torch.cuda.is_available()
         ):  # the harness asks for cuda:0 always

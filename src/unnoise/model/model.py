@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -16,7 +16,6 @@ from unnoise.model.denoise import Denoised
 from unnoise.model.fill import Candidate, Filling
 from unnoise.model.generate import OnStep, Step
 from unnoise.model.likelihood import Score
-from unnoise.model.options import SamplingKeywords
 from unnoise.model.parts import ModelParts
 from unnoise.model.push import Pushed
 from unnoise.model.template import BLANKS, GAP, MASK, WORD, Template, given_sides
@@ -64,18 +63,14 @@ class Model(ModelParts):
 
     # ---- writing -----------------------------------------------------------------------------------------------------
 
-    def generate(
-        self, n: int = 1, length: int | None = None, on_step: OnStep | None = None, **options: Unpack[SamplingKeywords]
-    ) -> list[str]:
+    def generate(self, n: int = 1, length: int | None = None, on_step: OnStep | None = None, **options: Any) -> list[str]:
         """n new texts of `length` tokens (at most, where the model chooses the length); for the rest see `SamplingOptions`.
 
         on_step gets every state of the first text, as `chain` yields them.
         """
         return generate.write(self, self.template(None, length), n, length, self.sampling_options(options), on_step)
 
-    def chain(
-        self, length: int | None = None, template: str | None = None, row: int = 0, **options: Unpack[SamplingKeywords]
-    ) -> Iterator[Step]:
+    def chain(self, length: int | None = None, template: str | None = None, row: int = 0, **options: Any) -> Iterator[Step]:
         """A text as it emerges, state by state; with `template`, the infilling of that. row: which of those that `generate`
         (or `infill`) writes with the same options."""
         before, rows = None, range(row, row + 1)
@@ -83,15 +78,13 @@ class Model(ModelParts):
             yield generate.shown_step(self, frame, before)
             before = frame
 
-    def stream(
-        self, prefix: str = "", length: int | None = None, row: int = 0, **options: Unpack[SamplingKeywords]
-    ) -> Iterator[str]:
+    def stream(self, prefix: str = "", length: int | None = None, row: int = 0, **options: Any) -> Iterator[str]:
         """A text that begins as given, piece by piece: token by token for ar, block by block for bd3lm, all at once for methods
         that write everywhere at a time. row: which of those that `complete` writes with the same options."""
         template = self.completion(prefix, "", length)
         return generate.stream(self, template, row, length or self.length, self.sampling_options(options))
 
-    def infill(self, text: str, n: int = 1, length: int | None = None, **options: Unpack[SamplingKeywords]) -> list[str]:
+    def infill(self, text: str, n: int = 1, length: int | None = None, **options: Any) -> list[str]:
         """n variants of a text with each [MASK] replaced by one token, each [GAP] by as many as the model likes, and each
         [WORD] by a word.
 
@@ -132,7 +125,7 @@ class Model(ModelParts):
         suffix: str = "",
         length: int | None = None,
         n: int = 1,
-        **options: Unpack[SamplingKeywords],
+        **options: Any,
     ) -> list[str]:
         """n texts of `length` tokens (at most, where the model chooses the length) that begin and end as given."""
         template = self.completion(prefix, suffix, length)
@@ -144,7 +137,7 @@ class Model(ModelParts):
         given: np.ndarray | None = None,
         known: np.ndarray | None = None,
         on_step: OnStep | None = None,
-        **options: Unpack[SamplingKeywords],
+        **options: Any,
     ) -> np.ndarray:
         """n images [n, H, W(, C)] uint8. given: an image of which the pixels `known` (bool, the same shape) are kept.
 

@@ -1,6 +1,6 @@
 """What a model consists of: a method, a network and a codec that fit together, and the samplers that serve them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Self
 
@@ -12,7 +12,7 @@ from unnoise.data.codec import check_end
 from unnoise.data.source import Source
 from unnoise.data.texts import Cut, FilledTexts, Texts
 from unnoise.method_table import Method, method as method_named
-from unnoise.model.options import SamplingKeywords, SamplingOptions
+from unnoise.model.options import SamplingOptions
 from unnoise.network.base import check_network, device_of
 from unnoise.network.table import build_network
 from unnoise.network.transformer import sized
@@ -54,7 +54,7 @@ class ModelParts:
         self.notes: dict[str, Any] = {}
         self.words: Words | None = None  # of the corpus it was trained on
         self.speller: Speller | None = None  # made when it is first asked to correct
-        self.sampling: SamplingKeywords = {}  # recommended: steps, sampler, temperature and top_p where the user gives none
+        self.sampling: dict[str, Any] = {}  # recommended: steps, sampler, temperature and top_p where the user gives none
         self.card = ""  # what there is to know about it, in Markdown
 
     @classmethod
@@ -146,7 +146,7 @@ class ModelParts:
 
     # ---- samplers ----------------------------------------------------------------------------------------------------
 
-    def sampling_options(self, options: SamplingKeywords) -> SamplingOptions:
+    def sampling_options(self, options: Mapping[str, Any]) -> SamplingOptions:
         """How it writes with these options: the model's own recommended ones wherever none is given."""
         return SamplingOptions.of(options).with_defaults(self.sampling)
 

@@ -3,12 +3,11 @@
 import time
 from collections.abc import Iterator
 from itertools import chain as joined, zip_longest
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from unnoise.data import Codec
 from unnoise.model.generate import Step
 from unnoise.model.model import Model
-from unnoise.model.options import SamplingKeywords
 from unnoise.model.template import GAP, Template
 from unnoise.studio.jobs import Message
 from unnoise.studio.models import NETWORK_CALLS
@@ -54,7 +53,7 @@ class Cost:
 class ChainRun:
     """Iterates over the states of a chain; then has its text and its cost. row: which of the texts of one seed."""
 
-    def __init__(self, model: Model, template: str, length: int | None, options: SamplingKeywords, row: int = 0):
+    def __init__(self, model: Model, template: str, length: int | None, options: dict[str, Any], row: int = 0):
         if template.count(GAP) > MOST_GAPS:
             raise BadRequest(f"A template may have {MOST_GAPS} gaps, found {template.count(GAP)}.", param="template")
         self.model, self.template, self.length, self.options, self.row = model, template, length, options, row

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from unnoise.model.model import Model
-from unnoise.model.options import SamplingKeywords
 from unnoise.model.template import GAP, MARKS, MASK, WORD, as_suffix, given_sides
 from unnoise.studio.chain import ChainRun
 from unnoise.studio.jobs import Message, Steps
@@ -36,7 +35,7 @@ class CompletionRequest:
     stops: list[str]
     echo: bool
     stream: bool
-    options: SamplingKeywords
+    options: dict[str, Any]
 
     def tokens(self, prompt: str) -> int:
         """How many tokens are given with a prompt."""

@@ -1,12 +1,12 @@
 """Images for a request: several at once as they emerge from noise, whole or in one half of an image that is given."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from unnoise.data import Pixels
 from unnoise.data.pixels import half
 from unnoise.model.generate import frames
 from unnoise.model.model import Model
-from unnoise.model.options import SamplingKeywords
 from unnoise.model.template import Template
 from unnoise.process.state import FREE
 from unnoise.studio.chain import Cost
@@ -21,7 +21,7 @@ HALVES = ("upper", "lower", "left", "right")
 class ImageRun:
     """Iterates over the states of some images, of one seed; then has their cost. given: tokens that stay, FREE elsewhere."""
 
-    def __init__(self, model: Model, count: int, given: list[int], options: SamplingKeywords):
+    def __init__(self, model: Model, count: int, given: list[int], options: dict[str, Any]):
         self.model, self.count, self.given, self.options = model, count, given, options
         self.cost = Cost()
 

@@ -1,8 +1,9 @@
 """What a request says about how to write: which model, which sampler, and the options of sampling."""
 
+from typing import Any
+
 from unnoise.data import Pixels
 from unnoise.model.model import Model
-from unnoise.model.options import SamplingKeywords
 from unnoise.studio.chain import ChainRun
 from unnoise.studio.models import LoadedModel, Models
 from unnoise.studio.request import MOST_SEED, MOST_STEPS, BadRequest, RequestFields
@@ -34,10 +35,10 @@ def requested_text_model(models: Models, fields: RequestFields, default: str | N
     return loaded.model
 
 
-def sampling_options(model: Model, fields: RequestFields) -> SamplingKeywords:
+def sampling_options(model: Model, fields: RequestFields) -> dict[str, Any]:
     """How to write: what a request does not say, or an empty sampler, is what the model recommends; an empty label is none."""
     label = fields.choice("label", ["", *model.labels], "")
-    options: SamplingKeywords = {
+    options: dict[str, Any] = {
         "steps": fields.whole("steps", 1, MOST_STEPS) if fields.given("steps") else None,
         "sampler": requested_sampler(model, fields.text("sampler", "", 200)),
         "temperature": fields.number("temperature", 0, 2, 1) if fields.given("temperature") else None,

@@ -3,6 +3,7 @@
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -10,7 +11,6 @@ from unnoise.data import Pixels
 from unnoise.display.replay import write_replay
 from unnoise.display.schedules import exponents
 from unnoise.model.model import Model
-from unnoise.model.options import SamplingKeywords
 from unnoise.model.template import GAP, MASK, WORD
 from unnoise.process import Masked
 from unnoise.sampler.base import GridSampler
@@ -76,7 +76,7 @@ def infill(models: Models, fields: RequestFields) -> Steps:
         yield {"variant": i, "text": "".join(piece.text for piece in pieces), "pieces": [p._asdict() for p in pieces]}
 
 
-def fill_words(model: Model, text: str, count: int, options: SamplingKeywords) -> Steps:
+def fill_words(model: Model, text: str, count: int, options: dict[str, Any]) -> Steps:
     """The likeliest variants of a text with [WORD]s, the likeliest first; each word with its probability."""
     if text.count(WORD) > MOST_WORDS:
         raise BadRequest(f"A text may have {MOST_WORDS} marks {WORD}, found {text.count(WORD)}.", param="template")
