@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import unnoise
 from unnoise.data.corpus import Corpus, corpus
+from unnoise.model.fill import fill
 
 PASSAGES = 300
 AROUND = 64, 32  # words of a passage before and after the blank
@@ -190,7 +191,7 @@ def sides(case: Passage) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def guesses_of(model: unnoise.Model) -> Guess:
     """A model's five best words."""
-    return lambda case: [word.lower() for word, _ in model.fill(case.text, 5)[0]]
+    return lambda case: [word.lower() for word, _ in fill(model, case.text, 5)[0]]
 
 
 def measure(name: str, cases: list[Passage], guess: Guess, show: bool) -> None:

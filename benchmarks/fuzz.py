@@ -35,7 +35,7 @@ import torch
 import unnoise
 from unnoise.cli.main import main as command
 from unnoise.data.images import images
-from unnoise.spelling import Words
+from unnoise.spelling import FILE, Words, model_words
 from unnoise.training.checkpoint import has_state
 from unnoise.training.loop import TrainingRun
 from unnoise.training.options import TrainingOptions
@@ -174,7 +174,7 @@ def make_models(home: Path) -> list[Path]:
         "chars": small("gaussian", unnoise.codec("chars", [TEXT]), labels=["a", "b"]),
         "flex": small("flexmdm", "bytes"),
     }
-    made["text8"].words = Words(dict.fromkeys(TEXT.split(), 10))
+    made["text8"].extra_files[FILE] = Words(dict.fromkeys(TEXT.split(), 10)).to_bytes()
     for name, model in made.items():
         model.save(home / name)
     return [home / name for name in made]
@@ -183,7 +183,8 @@ def make_models(home: Path) -> list[Path]:
 def numbers_of(folder: Path) -> Any:
     """What a model says: a text, a bound, and its words."""
     model = unnoise.load(folder)
-    words = None if model.words is None else model.words.counts
+    known = model_words(model)
+    words = None if known is None else known.counts
     return model.generate(n=1, steps=3, seed=1), model.score("the cat sat", samples=2).nats, words
 
 
@@ -391,7 +392,7 @@ def run_command(words: list[str]) -> tuple[str, str]:
 def fuzz_commands(count: int, seed: int, home: Path) -> Iterator[tuple[str, str]]:
     (home / "text.txt").write_text(TEXT)
     model = small("mdlm", "text8")
-    model.words = Words(dict.fromkeys(TEXT.split(), 10))
+    model.extra_files[FILE] = Words(dict.fromkeys(TEXT.split(), 10)).to_bytes()
     model.save(home / "model")
     names = {"text": "text.txt", "model": "model", "run": "runs/begun", "out": "out"}
     before = Path.cwd()
@@ -557,7 +558,7 @@ def fuzz_requests(count: int, seed: int, home: Path) -> Iterator[tuple[str, str]
 
     for name, method in (("mdlm", "mdlm"), ("flex", "flexmdm")):
         model = small(method, "text8")
-        model.words = Words(dict.fromkeys(TEXT.split(), 10))
+        model.extra_files[FILE] = Words(dict.fromkeys(TEXT.split(), 10)).to_bytes()
         model.save(home / "served" / name)
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(server_config(make_app([home / "served" / "flex", home / "served" / "mdlm"]), log_level="critical"))

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import torch
 
 import unnoise
-from unnoise.spelling import WORD, Candidate, Channel, Edit, Speller, Words
+from unnoise.spelling import WORD, Candidate, Channel, Edit, Speller, Words, correct, model_words
 
 PARAGRAPH = (  # the corrupted one of Multinomial Diffusion (arXiv:2102.05379): seven mistakes, and a rare name
     "mexico citi the aztec stadium estadio azteca home of clup amerika is one of the world s largest stadiums with capakity to "
@@ -169,7 +169,7 @@ def fit(cases: list[tuple[list[dict[str, float]], int]], ridge: float = 0.2) -> 
 def cross_validated(model: unnoise.Model, read: list[Read], folds: int = 4) -> None:
     """What each strength does to passages that the weights were not fitted to."""
     spellers = [
-        Speller(model, model.words, fit(examples([one for i, one in enumerate(read) if i % folds != fold])))
+        Speller(model, model_words(model), fit(examples([one for i, one in enumerate(read) if i % folds != fold])))
         for fold in range(folds)
     ]
     by_text = {one.passage.text: (spellers[i % folds], one.sets) for i, one in enumerate(read)}
@@ -209,11 +209,11 @@ def speed(model: unnoise.Model, ordinary: str) -> None:
     letters = "".join(random.Random(0).choices(string.ascii_lowercase, k=40_000))
     kinds = {"ordinary text": ordinary, "random letters": letters, "aaaa…": "a" * 40_000, "a@a@…": "a@" * 20_000}
     kinds |= {"....…": "." * 40_000, "www.www.…": "www." * 10_000, "a@a a@a …": "a@a " * 10_000}
-    model.correct("the largst")  # so that lists are made before the clock starts
+    correct(model, "the largst")  # so that lists are made before the clock starts
     for name, text in kinds.items():
         for length in (5_000, 10_000, 20_000, 40_000):
             begun, start = time.perf_counter(), time.process_time()
-            edits = model.correct(text[:length]).edits
+            edits = correct(model, text[:length]).edits
             clock, seconds = time.perf_counter() - begun, time.process_time() - start
             print(
                 f"{name:15s} {length:6d} characters {seconds:8.3f} s of processor time {clock:8.3f} s by the clock "
@@ -239,9 +239,10 @@ if __name__ == "__main__":
     parser.add_argument("--text", type=Path)
     options = parser.parse_args()
     model = unnoise.load(options.model)
-    assert model.words is not None
+    words = model_words(model)
+    assert words is not None
     if options.fit:
-        speller = Speller(model, model.words)
+        speller = Speller(model, words)
         tune = holbrook(options.data / "holbrook-tagged.dat", "tune")
         tuned = [Read(passage, list(speller.candidates(passage.text, complete=True))) for passage in tune]
         cases = examples(tuned)
@@ -254,14 +255,14 @@ if __name__ == "__main__":
         speed(model, read(options.text) if options.text else all_passages)
         raise SystemExit
     passages = holbrook(options.data / "holbrook-tagged.dat", options.part)
-    ours: Callable[[str], list[Edit]] = lambda text: model.correct(text, options.strength).edits  # noqa: E731
-    for name, correct in (("baseline", baseline(model.words)), ("unnoise", ours)):
+    ours: Callable[[str], list[Edit]] = lambda text: correct(model, text, options.strength).edits  # noqa: E731
+    for name, edited in (("baseline", baseline(words)), ("unnoise", ours)):
         pairs = norvig(options.data / "spell-testset1.txt")
-        hits = sum(applied(wrong, 0, len(wrong), correct(wrong)).lower() == right for wrong, right in pairs)
+        hits = sum(applied(wrong, 0, len(wrong), edited(wrong)).lower() == right for wrong, right in pairs)
         print(f"Norvig     {name:9s} {hits} of {len(pairs)} right ({hits / len(pairs):.3f})", flush=True)
         for file in SENTENCES:
-            counts = measure_sentences(sentence_pairs(Path(__file__).with_name(file)), correct)
+            counts = measure_sentences(sentence_pairs(Path(__file__).with_name(file)), edited)
             print(f"{file} {name:9s} " + "  ".join(f"{key} {value}" for key, value in counts.items()), flush=True)
-        figures = measure(passages, correct)
+        figures = measure(passages, edited)
         print(f"Holbrook   {name:9s} " + "  ".join(f"{key} {value:.4g}" for key, value in figures.items()), flush=True)
-    print(model.correct(PARAGRAPH, options.strength).text)
+    print(correct(model, PARAGRAPH, options.strength).text)

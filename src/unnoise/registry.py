@@ -23,8 +23,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, TypeVar
 
-Kind = Literal["network", "codec", "sampler", "method", "recipe"]
-KINDS: tuple[Kind, ...] = ("network", "codec", "sampler", "method", "recipe")
+Kind = Literal["network", "codec", "sampler", "method", "recipe", "callback"]
+KINDS: tuple[Kind, ...] = ("network", "codec", "sampler", "method", "recipe", "callback")
 GROUP, VARIABLE = "unnoise.plugins", "UNNOISE_PLUGINS"
 
 Part = TypeVar("Part")
@@ -38,7 +38,9 @@ def register(kind: Kind, name: str) -> Callable[[Part], Part]:
 
     network: a torch.nn.Module class (see `unnoise.Network`). codec: a class derived from `unnoise.Codec`. sampler: a frozen
     dataclass derived from `unnoise.Sampler`. method: a `unnoise.Method`, or a function without arguments that returns one.
-    recipe: a `unnoise.Recipe`.
+    recipe: a `unnoise.Recipe`. callback: a class derived from `unnoise.Callback`, made without arguments for each training run.
+
+    A part may also be given as a string "module:name", which is imported on first use.
     """
     if kind not in KINDS:
         raise ValueError(f"unknown kind of part {kind!r}: use one of {', '.join(KINDS)}")
@@ -78,7 +80,11 @@ def find(kind: Kind, name: str) -> Any:
             f"unknown {kind} {name!r}: {hint}use one of {', '.join(_parts[kind])}"
             f" (a part of your own is known once the module that registers it is imported, or named in {VARIABLE})"
         )
-    return _parts[kind][name]
+    part = _parts[kind][name]
+    if isinstance(part, str):
+        module, _, attribute = part.partition(":")
+        part = _parts[kind][name] = vars(importlib.import_module(module))[attribute]
+    return part
 
 
 def name_of(kind: Kind, part: Any) -> str | None:

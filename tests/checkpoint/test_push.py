@@ -19,16 +19,17 @@ from ddit_checkpoints import KINDS, built
 from hub_server import TOKEN, Hub, served
 from unnoise.checkpoint.card import CARD
 from unnoise.checkpoint.ours import WEIGHTS
-from unnoise.spelling import Words
+from unnoise.spelling import FILE, Words
 
 pytest.importorskip("huggingface_hub", reason="the hub extra is not installed")
 
 PUSH = "from unnoise.cli.main import main; import sys, json; codes = [main(one) for one in json.loads(sys.argv[1])]"
 FETCH = f"""{PUSH}
 import torch, unnoise
+from unnoise.spelling import model_words
 for name, file in json.loads(sys.argv[2]).items():
     model = unnoise.load(name)
-    words = len(model.words.counts) if model.words else 0
+    words = len(model_words(model).counts) if model.extra_files else 0
     torch.save(dict(model.network.state_dict()) | {{"card": model.card, "words": words}}, file)
 sys.exit(max(codes, default=0))
 """
@@ -58,7 +59,7 @@ def hub() -> Hub:
 def test_what_was_pushed_is_loaded_again_to_the_bit(hub: Hub, tmp_path: Path) -> None:
     model = built("mdlm")
     model.card = "# mine\n\nA model of nothing.\n"
-    model.words = Words({"the": 3, "cat": 2})
+    model.extra_files[FILE] = Words({"the": 3, "cat": 2}).to_bytes()
     model.notes = {"steps": 10, "seconds": 60.0, "valid_bits_per_char": 2.5}
     model.save(tmp_path / "ours")
     bpe = unnoise.Model.build("udlm", unnoise.codec("bpe-300", ["a cat sat"] * 9), 8, width=16, depth=1, heads=2)

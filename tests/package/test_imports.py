@@ -14,13 +14,29 @@ PACKAGE = Path(__file__).parents[2] / "src" / "unnoise"
 ROOMS = (
     *("files", "keywords", "published_tables", "registry", "rng", "distributed", "schedule"),
     *("prediction", "process", "denoiser", "network", "objective", "sampler", "families", "method_table", "sampler_table"),
-    *("data", "checkpoint", "spelling", "model", "training", "recipes", "evaluation", "display", "studio", "cli", "__main__"),
+    *(
+        "data",
+        "checkpoint",
+        "model",
+        "training",
+        "spelling",
+        "filling",
+        "recipes",
+        "evaluation",
+        "display",
+        "studio",
+        "cli",
+        "__main__",
+    ),
 )
+FILLING = ("fill", "word_search", "word_tokens", "word_left_to_right", "word_in_blocks")  # of model/, an application
 MATHEMATICS = ("schedule", "prediction", "process", "denoiser", "objective", "sampler", "families", "rng")
 
 
 def room_of(path: Path) -> str:
     parts = path.relative_to(PACKAGE).parts
+    if parts[0] == "model" and path.stem in FILLING:
+        return "filling"
     return parts[0] if len(parts) > 1 else path.stem
 
 

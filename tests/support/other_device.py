@@ -125,6 +125,7 @@ def use(name: str) -> None:
     """All verbs of a model that is elsewhere."""
     from unnoise import Model
     from unnoise.data import Text8
+    from unnoise.model.fill import fill
     from unnoise.training.loop import TrainingRun
     from unnoise.training.options import TrainingOptions
 
@@ -142,7 +143,7 @@ def use(name: str) -> None:
         assert model.infill("the [MASK] at", n=2, steps=3)[0].startswith("the ")
         assert model.complete("th", "e", n=2, steps=3)[1].endswith("e")
         if name in ("mdlm", "ar", "flexmdm"):
-            assert len(model.fill("the [WORD] a")) == 1
+            assert len(fill(model, "the [WORD] a")) == 1
         assert model.score(["the cat", "sat"], samples=3).nats > 0
 
 

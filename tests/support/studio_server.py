@@ -19,7 +19,7 @@ import uvicorn
 from starlette.testclient import TestClient
 
 import unnoise
-from unnoise.spelling import Words
+from unnoise.spelling import FILE, Words
 from unnoise.studio.connection import TimedProtocol
 from unnoise.studio.server import server_config
 
@@ -33,7 +33,7 @@ def tiny(method: str, folder: Path) -> Path:
     with torch.no_grad():  # a fresh network is undecided: every token as likely as the next
         for weight in model.network.head.parameters():
             weight.copy_(0.1 * torch.randn(weight.shape, generator=generator))
-    model.words = Words(dict.fromkeys(WORDS.split(), 10**9))
+    model.extra_files[FILE] = Words(dict.fromkeys(WORDS.split(), 10**9)).to_bytes()
     model.save(folder / method)
     return folder / method
 

@@ -1,4 +1,4 @@
-"""`unnoise correct`."""
+"""The command `unnoise correct`."""
 
 import json
 import sys
@@ -21,21 +21,24 @@ class CorrectCommand:
 
     text: Annotated[Positional[str], arg(metavar="TEXT", help="A text, a file, or - for standard input.")]
     model: Annotated[str | None, arg(help="Folder of a trained model, or a bundled name; default: wiki.")] = None
-    strength: Annotated[float, arg(help="Readiness to change a word, from 0 (never) to 1 (to its likeliest candidate).")] = 0.5
-    keep: Annotated[tuple[str, ...], arg(help="Words to leave as they are.")] = ()
+    strength: Annotated[
+        float, arg(help="Readiness to change words, from 0 (never) to 1 (always take the likeliest candidate).")
+    ] = 0.5
+    keep: Annotated[tuple[str, ...], arg(help="Words that are never changed.")] = ()
     edits: Annotated[bool, arg(help="List the edits, with confidence and alternatives.")] = False
     device: Device = "auto"
     as_json: Json = False
 
     def run(self) -> int:
-        """Correct and print."""
+        from unnoise.spelling import correct
+
         model = open_model(self.model or SPELLER, self.device)
         text = text_of(self.text)
-        result = model.correct(text, self.strength, self.keep)
+        result = correct(model, text, self.strength, self.keep)
         if self.as_json:
             print(json.dumps(asdict(result), ensure_ascii=False))
             return 0
-        sys.stdout.write(result.text + "\n" * (text == self.text))  # a file's end stays as it was
+        sys.stdout.write(result.text + "\n" * (text == self.text))  # keep the end of a file unchanged
         for edit in result.edits if self.edits else ():
             others = ", ".join(f"{word} {p:.2f}" for word, p in edit.alternatives)
             print(f"{edit.start:>6}  {edit.before} → {edit.after}  {edit.confidence:.2f}   ({others})", file=sys.stderr)

@@ -45,8 +45,9 @@ class FillCommand:
         if self.out is not None:
             check_writable(self.out)
         text = self._text()
-        filling = Filling(open_model(self.model, self.device), text, self.label)
-        read = text_as_read(text, filling.finder.model.codec)
+        model = open_model(self.model, self.device)
+        filling = Filling(model, text, self.label)
+        read = text_as_read(text, model.codec)
         say_read(read)
         self._fill(filling)
         best = filling.text(filling.ways(1)[0][0])
@@ -54,7 +55,7 @@ class FillCommand:
             write_atomically(self.out, best.encode("utf-8", "surrogateescape"))
         marks = self._marks(filling, text)
         if self.as_json:
-            print(json.dumps({"method": filling.finder.model.method.name, "marks": marks, "text": best, "read": read}))
+            print(json.dumps({"method": model.method.name, "marks": marks, "text": best, "read": read}))
             return 0
         for mark in marks:
             print(_shown(mark))

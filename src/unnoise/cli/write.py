@@ -205,10 +205,12 @@ class InfillCommand(WritingCommand):
 
     def _words(self, model: "Model") -> int:
         """The likeliest variants of a text with [WORD]s."""
+        from unnoise.model.fill import Filling, check_only_words
         from unnoise.model.template import text_as_read
 
         at_least(1, num_samples=self.num_samples)
-        filling = model.filling(self.text, self.label, self.guidance).finished()
+        check_only_words(self.text)
+        filling = Filling(model, self.text, self.label, self.guidance).finished()
         ways = filling.ways(self.num_samples)
         texts = [filling.text(words) for words, _ in ways]
         probabilities = [p for _, p in ways]

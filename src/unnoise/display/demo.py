@@ -15,9 +15,11 @@ from unnoise.display.style import can_draw
 from unnoise.display.terminal import WIDTH, LiveChain, ProgressBar
 from unnoise.evaluation.molecules import canonical
 from unnoise.model.error_bars import with_error
+from unnoise.model.fill import fill
 from unnoise.model.io import load
 from unnoise.model.model import Model
 from unnoise.model.template import MASK, WORD
+from unnoise.spelling import correct
 from unnoise.training.loop import TrainingRun
 from unnoise.training.options import TrainingOptions
 
@@ -35,11 +37,11 @@ def show_bundled(console: Console, seed: int) -> None:
             chain(step)
     console.print(Rule("A word filled in, by the same model"))
     say(console, BLANKED.replace(WORD, "____"), "dim")
-    for word, probability in stories.fill(BLANKED)[0]:
+    for word, probability in fill(stories, BLANKED)[0]:
         say(console, f"  {word:12} {100 * probability:4.0f} %")
     console.print(Rule("A text mended, by a model of Wikipedia"))
     say(console, MISSPELT, "dim")
-    say(console, f"  {load('wiki').correct(MISSPELT).text}")
+    say(console, f"  {correct(load('wiki'), MISSPELT).text}")
 
 
 def show_molecules(console: Console, out: Path, seed: int) -> None:

@@ -34,10 +34,12 @@ from unnoise.model.options import checked_sampling
 from unnoise.model.parts import needed_fields
 from unnoise.network.base import config_of_network
 from unnoise.network.table import network_name, rebuild_network
-from unnoise.spelling import FILE as WORDS, Words
 
 if TYPE_CHECKING:
     from unnoise.model.model import Model
+
+EXTRA_SUFFIXES = (".gz", ".txt")
+LARGEST_EXTRA = 16 * 2**20  # bytes
 
 
 def config_of(model: "Model") -> dict[str, Any]:
@@ -71,9 +73,9 @@ def save(model: "Model", folder: Path, weights: dict[str, Tensor] | None = None,
     except ValueError as error:
         raise ValueError(f"the weight {error}: such a model is not saved") from error
     folder.mkdir(parents=True, exist_ok=True)
+    for name, extra in model.extra_files.items():
+        write_atomically(folder / name, extra)
     model.codec.save(folder)
-    if model.words is not None:
-        model.words.save(folder / WORDS)
     if model.card:
         write_atomically(folder / CARD, model.card.encode())
     write_atomically(folder / WEIGHTS, content)
@@ -110,11 +112,16 @@ def load(
     except ValueError as error:
         raise ValueError(f"{folder / WEIGHTS} does not fit {CONFIG}: {error}") from error
     model.notes = config["notes"]
-    if (folder / WORDS).exists():
-        model.words = Words.load(folder / WORDS)
+    model.extra_files = read_extra_files(folder)
     model.card = read_card(folder)
     model.network.eval()
     return model
+
+
+def read_extra_files(folder: Path) -> dict[str, bytes]:
+    """Return the small files of a model folder that belong to applications, such as a word list, by name."""
+    found = (path for path in sorted(folder.iterdir()) if path.suffix in EXTRA_SUFFIXES and path.is_file())
+    return {path.name: path.read_bytes() for path in found if path.stat().st_size <= LARGEST_EXTRA}
 
 
 def located(path: str | Path) -> str | Path:

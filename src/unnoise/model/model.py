@@ -1,7 +1,6 @@
 """The object people use: codec, network and method in one, with the verbs they want."""
 
-from collections.abc import Collection, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,12 @@ from unnoise.data import Codec, Pixels
 from unnoise.data.texts import Texts
 from unnoise.model import denoise, generate, io, likelihood, push
 from unnoise.model.denoise import Denoised
-from unnoise.model.fill import Candidate, Filling
 from unnoise.model.generate import OnStep, Step
 from unnoise.model.likelihood import Score
 from unnoise.model.parts import ModelParts
 from unnoise.model.push import Pushed
-from unnoise.model.template import BLANKS, GAP, MASK, WORD, Template, given_sides
-from unnoise.model.word_tokens import WordTokens
+from unnoise.model.template import GAP, MASK, Template, given_sides
 from unnoise.process.state import OPEN
-from unnoise.spelling import Correction, Speller
 
 
 class Model(ModelParts):
@@ -85,39 +81,11 @@ class Model(ModelParts):
         return generate.stream(self, template, row, length or self.length, self.sampling_options(options))
 
     def infill(self, text: str, n: int = 1, length: int | None = None, **options: Any) -> list[str]:
-        """n variants of a text with each [MASK] replaced by one token, each [GAP] by as many as the model likes, and each
-        [WORD] by a word.
+        """Return n variants of a text with each [MASK] replaced by one token and each [GAP] by any number of tokens.
 
-        The rest comes back unchanged. [GAP] is for methods of variable length; `length` then limits the whole. Of a text with
-        [WORD]s these are not draws, but its n likeliest variants (fewer where there are not so many), by `fill`.
+        The rest comes back unchanged. [GAP] is for methods of variable length; `length` then limits the whole.
         """
-        chosen = self.sampling_options(options)
-        if WORD not in text:
-            return generate.write(self, self.template(text), n, length, chosen)
-        filling = self.filling(text, chosen.label, chosen.guidance).finished()
-        return [filling.text(words) for words, _ in filling.ways(n)]
-
-    def fill(self, text: str, most: int = 5, label: int | str | None = None, guidance: float = 1.0) -> list[list[Candidate]]:
-        """For each [WORD] of a text its likeliest words, at most `most`: pairs of the word and its probability.
-
-        The model chooses the length of a word too. Probabilities are the model's own, normalised over the words that were
-        considered, of which these are the first. Several marks are filled one after another, the surest first. For models of
-        masked noise, ar, and flexmdm, where a probability is the share of what it draws.
-        """
-        if most < 1:
-            raise ValueError(f"the number of candidates must be ≥ 1, found {most}")
-        return Filling(self, text, label, guidance).finished().candidates(most)
-
-    def filling(self, text: str, label: int | str | None = None, guidance: float = 1.0) -> Filling:
-        """The same, mark by mark; a text with [WORD]s has no [MASK] and no [GAP]."""
-        if BLANKS.search(text):
-            raise ValueError(f"fill in each {WORD} first, then {MASK} and {GAP}: a text cannot have both here")
-        return Filling(self, text, label, guidance)
-
-    @cached_property
-    def word_tokens(self) -> WordTokens:
-        """Which tokens of the codec make words."""
-        return WordTokens.of(self.codec)
+        return generate.write(self, self.template(text), n, length, self.sampling_options(options))
 
     def complete(
         self,
@@ -187,21 +155,11 @@ class Model(ModelParts):
         """Whether filling this in draws from the model's own conditional (with enough steps), and is not a heuristic."""
         return generate.fills_exactly(self, template)
 
-    # ---- measuring and correcting ---------------------------------------------------------------------------------------
+    # ---- measuring ------------------------------------------------------------------------------------------------------
 
     def candidates(self, ids: Sequence[int], place: int, t: float, most: int = 8) -> list[tuple[str, float]]:
         """What could stand at one position of a text on its way (`Step.ids`) at time t, with probabilities, likeliest first."""
         return generate.candidates(self, list(ids), place, t, most)
-
-    def correct(self, text: str, strength: float = 0.5, keep: Collection[str] = ()) -> Correction:
-        """The text with its spelling corrected, and each edit with its confidence; words in `keep` are never touched.
-
-        strength: 0 changes nothing, 1 takes the likeliest candidate always.
-        """
-        keep = [keep] if isinstance(keep, str) else keep
-        if self.speller is None or self.speller.words is not self.words:
-            self.speller = Speller(self, self.words)
-        return self.speller.correct(text, strength, keep)
 
     def denoise(
         self,

@@ -19,7 +19,6 @@ from unnoise.network.transformer import sized
 from unnoise.objective import Objective
 from unnoise.sampler import Sampler
 from unnoise.sampler_table import named_sampler, sampler_name, sampler_names
-from unnoise.spelling import Speller, Words
 
 
 class ModelParts:
@@ -52,8 +51,7 @@ class ModelParts:
         self.denoiser = method.parameterization(network, self.process, length, len(self.labels))
         self.bound: Objective = method.bound(self.process)
         self.notes: dict[str, Any] = {}
-        self.words: Words | None = None  # of the corpus it was trained on
-        self.speller: Speller | None = None  # made when it is first asked to correct
+        self.extra_files: dict[str, bytes] = {}  # small files of applications, saved and loaded with the model
         self.sampling: dict[str, Any] = {}  # recommended: steps, sampler, temperature and top_p where the user gives none
         self.card = ""  # what there is to know about it, in Markdown
 

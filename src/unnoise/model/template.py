@@ -29,7 +29,9 @@ class Template(NamedTuple):
     def parse(text: str, codec: Codec) -> "Template":
         """From a text with [MASK]s and [GAP]s."""
         if WORD in text:
-            raise ValueError(f"{WORD} has no fixed number of tokens: it is filled in by infill and fill, not token by token")
+            raise ValueError(
+                f"{WORD} has no fixed number of tokens: fill in each {WORD} first with `unnoise fill`, then {MASK} and {GAP}"
+            )
         runs = BLANKS.split(text)
         if len(runs) == 1:
             raise ValueError(f"nothing to fill in: mark each blank token with {MASK}, or a word with {WORD}")

@@ -1,5 +1,4 @@
-"""The likeliest words for a place in a text, by block diffusion: found as by a model of masked noise, and read once more in the
-order that the model writes in."""
+"""The likeliest words at a place in a text, with block diffusion: found by masked search, rescored block by block."""
 
 import torch
 
@@ -12,23 +11,23 @@ from unnoise.model.word_search import Found, Place
 from unnoise.model.word_tokens import WordTokens
 from unnoise.process.state import PAD
 
-RANKED = 24  # words that are read again
-BEHIND = 8.0  # nats behind the likeliest; those that are further behind are not
-FEWEST = 2  # tokens before the place; with fewer the order of writing takes what may be the middle of a text for its start
-FOLLOWING = 12  # tokens behind the place that they are read with
+RANKED = 24  # words that are scored again
+BEHIND = 8.0  # nats behind the likeliest word; words further behind are dropped
+FEWEST = 2  # tokens before the place; with fewer, the chain rule over blocks would assume that the text starts there
+FOLLOWING = 12  # tokens after the place that count
 
 
 def find_words(process: Blocks, denoiser: Denoiser, words: WordTokens, place: Place) -> list[Found]:
-    """Words for a place, with log p(w, c | a).
+    """Return words for a place, with log p(w, c | a).
 
-    A model that also knows texts as one block has two answers, of one network: what a text as one block says, and the chain
-    rule over its blocks, Σ log p(token | all before it) over w and the nearest tokens c behind it. Their mean, as of a product
-    of experts, finds more words than either. One that knows blocks alone has the second.
+    A model that was also trained on texts as one block gives two scores: the masked search, which treats the text as one block,
+    and the chain rule over its blocks, Σ log p(token | all tokens before it) over w and the nearest tokens c after it. The mean
+    of both, a product of experts, finds more words than either. Other block models use the chain rule alone.
     """
     found = sorted(word_search.find_words(process, denoiser, words, place), key=lambda word: -word.log_p)[:RANKED]
     found = [word for word in found if word.log_p > found[0].log_p - BEHIND]
     too_few = process.whole_text and len(place.before) < FEWEST
-    if not found or not place.after or too_few:  # without an `after` the search says how likely it is that the word ends
+    if not found or not place.after or too_few:  # without text after the place, the search has scored the end of the word
         return found
     following = place.after[:FOLLOWING]
     rows = [[*place.before, *word.tokens, *following] for word in found]

@@ -1,13 +1,14 @@
-"""The likeliest words for a place in a text, by a model of masked noise: the length of a word is chosen like the word itself.
+"""Beam search for the likeliest words at a place in a text, with a model of masked noise; the search also chooses the length.
 
 With a before the place and c after it, all in one window, a word w of n tokens has the probability
 
     p(w, c | a) = p(c | a, n tokens between) · p(w | a, c)
 
-up to what all words share. Each factor is a chain rule over reveals, Σ log μ(token | what is revealed so far), which any order
-of reveals gives (ARDM, arXiv:2110.02037): c from the place on, where only the nearest tokens are taken, as those further on
-depend little on n; then w, the surest position first. A row of every length ends in as many masks as bring it to the same
-length, so that all rows speak of one window. A state determines which position comes next, so no word is found twice.
+up to a factor that all words share. Each factor is a chain rule over reveals, Σ log μ(token | tokens revealed so far), and any
+order of reveals gives the same law (ARDM, arXiv:2110.02037). The tokens of c are revealed in their order, and only the nearest
+count, since those further away hardly depend on n. Then the most confident position of w is revealed first. All rows end in
+masks up to one common length, so they describe the same window. A state determines the next position, so the search reaches
+each word once.
 """
 
 from collections.abc import Sequence
@@ -21,16 +22,21 @@ from unnoise.model.word_tokens import WordTokens
 from unnoise.network.batches import calls_at_once, rows_at_once
 from unnoise.process.masked import Masked
 
-BEAM = 8  # states of each length that are kept
-CHILDREN = 8  # tokens that are tried at a position
-LAST = 24  # and at the last one of a word, after which the network is not asked again
-RANKED = 16  # words below so many others are not pursued
-ROWS = 64  # rows of a network call, at most
+BEAM = 8  # states of each length
+CHILDREN = 8  # tokens tried at a position
+LAST = 24  # tokens tried at the last position of a word, which needs no further network call
+RANKED = 16  # states below this many complete words are dropped
+ROWS = 64  # maximum number of rows of a network call
 
 
 class Place(NamedTuple):
-    """Where a word is to come: the tokens before and after it, its greatest length, whether it brings a blank with it, and
-    whether a text begins there."""
+    """A place for a word.
+
+    before, after: the tokens on both sides.
+    longest: maximum number of tokens of the word.
+    after_blank: whether the first token of the word includes a blank.
+    begins: whether a text begins here.
+    """
 
     before: list[int]
     after: list[int]
@@ -47,12 +53,12 @@ class Found(NamedTuple):
 
 
 def find_words(process: Masked, denoiser: Denoiser, words: WordTokens, place: Place) -> list[Found]:
-    """Words for a place, with log p(w, c | a)."""
+    """Return words for a place, with log p(w, c | a)."""
     return MaskedSearch(process, denoiser, words, place).run()
 
 
 class MaskedSearch:
-    """Beams of states of every length, a token a step; a network call reads states of all lengths."""
+    """Beams of partly masked words of every length; each network call evaluates states of all lengths."""
 
     def __init__(self, process: Masked, denoiser: Denoiser, words: WordTokens, place: Place):
         self.process, self.denoiser, self.words, self.place = process, denoiser, words, place
@@ -61,11 +67,10 @@ class MaskedSearch:
         self.begins = words.beginnings(place.after_blank)
 
     def run(self) -> list[Found]:
-        """The words that the beams have come to."""
+        """Run the search and return all complete words."""
         mask = self.process.mask
         found: list[Found] = []
-        lengths = self.length_scores()
-        states = [Found((mask,) * n, score) for n, score in enumerate(lengths, 1)]
+        states = [Found((mask,) * n, score) for n, score in enumerate(self._length_scores(), 1)]
         while states:
             children = self._expand(states)
             found += [child for child in children if mask not in child.tokens]
@@ -74,8 +79,8 @@ class MaskedSearch:
             states = _best_of_each_length(open_states)
         return found if self.place.after else self._with_ends(found)
 
-    def length_scores(self) -> list[float]:
-        """Σ_j log p(c_j | a, n tokens between, c_{<j}) over the nearest tokens of c, for each n from 1 on."""
+    def _length_scores(self) -> list[float]:
+        """Return Σ_j log p(c_j | a, n tokens between, c_{<j}) over the nearest tokens of c, for n = 1, 2, …"""
         near = self.place.after[: self.words.reach]
         if not near:
             return [0.0] * self.place.longest
@@ -83,13 +88,13 @@ class MaskedSearch:
         for n in range(1, self.place.longest + 1):
             for j in range(len(near)):
                 rows.append(self._row((self.process.mask,) * n, near[:j]))
-                places.append(self.start + n + j)
-        log_p = self._log_p(rows, [[place] for place in places])
+                places.append([self.start + n + j])
+        log_p = self._log_p(rows, places)
         tokens = torch.tensor(near * self.place.longest, device=log_p.device)
         return log_p.gather(1, tokens[:, None]).view(-1, len(near)).sum(1).tolist()
 
     def _expand(self, states: Sequence[Found]) -> list[Found]:
-        """Each state with its surest position revealed, in the likeliest ways."""
+        """Reveal the most confident position of each state, with each of its likeliest tokens."""
         hidden = [[i for i, token in enumerate(state.tokens) if token == self.process.mask] for state in states]
         rows = [self._row(state.tokens, self.place.after) for state in states]
         log_p = self._log_p(rows, [[self.start + i for i in places] for places in hidden])
@@ -109,7 +114,7 @@ class MaskedSearch:
         return children
 
     def _with_ends(self, found: list[Found]) -> list[Found]:
-        """Where nothing is given after the place: the probability that what comes after each word is not more of it."""
+        """Add the log-probability that each word ends where it does, for a place with no text after it."""
         if not found:
             return []
         rows = [self._row(word.tokens, ()) for word in found]
@@ -122,15 +127,20 @@ class MaskedSearch:
         return row + [self.process.mask] * (self.length + (not self.place.after) - len(row))
 
     def _log_p(self, rows: list[list[int]], places: list[list[int]]) -> Tensor:
-        """log μ at these places of each row: [n, K]."""
-        asked = [[place in some for place in range(len(row))] for row, some in zip(rows, places, strict=True)]
-        x, where = torch.tensor(rows, device=self.process.device), torch.tensor(asked, device=self.process.device)
+        """Return log μ at the given positions of each row: [n, K]."""
+        x, where = selected(rows, places, self.process.device)
         share = (x == self.process.mask).double().mean(1)
         t = share if self.process.per_token else self.process.schedule.inverse(1 - share)
         at_once = rows_at_once(x.shape[1], ROWS, x.device)
         parts = list(zip(x.split(at_once), t.split(at_once), where.split(at_once), strict=True))
         found = calls_at_once(lambda part: predict_clean(self.denoiser, self.process, *part), parts, x.device)
         return torch.cat(list(found))
+
+
+def selected(rows: list[list[int]], places: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the rows as a tensor [B, L], and where each has the given positions [B, L] bool."""
+    where = [[position in some for position in range(len(row))] for row, some in zip(rows, places, strict=True)]
+    return torch.tensor(rows, device=device), torch.tensor(where, device=device)
 
 
 def _best_of_each_length(states: list[Found]) -> list[Found]:

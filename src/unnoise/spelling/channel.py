@@ -86,11 +86,6 @@ WORD_CHANNEL = Channel(  # with the context of a masked model over word pieces
 )
 
 
-def channel_for(words: bool) -> Channel:
-    """The weights that were fitted with the context of a masked model over word pieces, or of one over letters."""
-    return WORD_CHANNEL if words else Channel()
-
-
 def evidence(words: Words, written: str, intended: str, name: bool = False, opening: bool = False) -> dict[str, float]:
     """What speaks for and against `intended` (one word, or two) where `written` (one word, or two) is written; no context.
 

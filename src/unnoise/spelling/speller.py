@@ -1,18 +1,19 @@
-"""Spell checking: a text is taken as a slightly noised one, and each word is compared with what else could be intended.
+"""Spell checking by a noisy channel: each word is compared with the words that its author may have intended.
 
-Alternatives are words that look or sound like it, two words written as one, and one written as two; so letters can be inserted
-and deleted with a model of any kind of noise. The score of a candidate sums up what its letters, its count, and the model's own
-conditional p(candidate | the rest) say (`Channel`).
+Alternatives are words that look or sound alike, two words written as one, and one written as two, so corrections insert and
+delete letters with a model of any kind of noise. The score of a candidate combines its letters, its count and the model's own
+conditional p(candidate | context) (`Channel`).
 """
 
 import math
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from unnoise.spelling.alternatives import Alternatives
 from unnoise.spelling.candidate import Candidate, candidate, matched_case
-from unnoise.spelling.channel import Channel, channel_for
+from unnoise.spelling.channel import WORD_CHANNEL, Channel
 from unnoise.spelling.context import can_correct, context_scores, token_span
 from unnoise.spelling.counting import WORD
 from unnoise.spelling.distance import check_installed
@@ -20,26 +21,31 @@ from unnoise.spelling.lexicon import lexicon
 from unnoise.spelling.spans import Span, find_spans
 from unnoise.spelling.word_candidates import FLOOR, WordCandidates
 from unnoise.spelling.word_context import WordContext, reads_words
-from unnoise.spelling.words import FILE, Words
+from unnoise.spelling.words import FILE, Words, model_words
 
 if TYPE_CHECKING:
     from unnoise.model.model import Model
 
-MOST = 6  # alternatives considered in context
-MOST_BY_WORDS = 24  # where one row of the network answers for all of them
-MARGIN = 4.0  # nats before context: alternatives that are further behind what is written are not considered
-CONTEXT_RANGE = 30.0  # nats by which context can prefer a candidate to what is written: twice the most that was seen
+MOST = 6  # alternatives scored in context
+MOST_BY_WORDS = 24  # with a model over word pieces, where one row of the network scores all of them
+MARGIN = 4.0  # nats before context: alternatives further behind the written word are dropped
+CONTEXT_RANGE = 30.0  # nats that context can add to a candidate: twice the largest observed value
 EXPONENT = 1.5  # of 1 − strength
-EXPONENT_DOUBTFUL = 1.8  # with a model over word pieces, for an unknown word, or one that is often written for another
-EXPONENT_KNOWN = 1.0  # and for all other words
-EXPONENT_JOINED = 0.15  # for two known words that would become one: two words change, and both ways to write it are often right
-DOUBT = 3  # how much more than what else could be meant counts whether what is written is meant
+EXPONENT_DOUBTFUL = 1.8  # with a model over word pieces, for an unknown word, or one that is often confused with another
+EXPONENT_KNOWN = 1.0  # for all other words
+EXPONENT_JOINED = 0.15  # for joining two known words: both spellings are often correct
+DOUBT = 3  # exponent of 1 − p(as written)
 
 
 @dataclass(frozen=True)
 class Edit:
-    """One change: the character at which it starts, what stood there, what stands there now, how sure it is (0 to 1), and what
-    else could be meant, each with its probability."""
+    """One change of a text.
+
+    start: the first character, counted in the original text.
+    before, after: the original and the corrected characters.
+    confidence: probability of the correction, from 0 to 1.
+    alternatives: other candidates, each with its probability.
+    """
 
     start: int
     before: str
@@ -50,14 +56,30 @@ class Edit:
 
 @dataclass(frozen=True)
 class Correction:
-    """The corrected text and its edits, in order; `start` counts in the original text."""
+    """A corrected text and its edits, in order."""
 
     text: str
     edits: list[Edit]
 
 
+def correct(model: "Model", text: str, strength: float = 0.5, keep: str | Collection[str] = ()) -> Correction:
+    """Correct the spelling of a text with the words of the model's training text.
+
+    strength: 0 changes nothing, 1 always takes the likeliest candidate.
+    keep: words that are never changed.
+    """
+    keep = [keep] if isinstance(keep, str) else keep
+    return Speller(model, model_words(model)).correct(text, strength, keep)
+
+
+@lru_cache(maxsize=4)
+def find_alternatives(words: Words, channel: Channel, accept_lexicon: bool) -> Alternatives:
+    """Return the alternatives to words of a list; they remember what they found for earlier texts."""
+    return Alternatives(words.with_others(lexicon()) if accept_lexicon else words, channel)
+
+
 class Speller:
-    """A model and a word list that correct together."""
+    """Spell checker with a model and a word list."""
 
     def __init__(self, model: "Model", words: Words | None, channel: Channel | None = None):
         if not can_correct(model.process):
@@ -65,22 +87,22 @@ class Speller:
                 f"spell checking needs a model of masked or uniform noise such as mdlm or udlm, found {model.method.name}"
             )
         if words is None:
-            raise ValueError(f"this model has no list of words ({FILE}) beside it, so it cannot correct spelling")
+            raise ValueError(f"this model has no list of words ({FILE}), so it cannot correct spelling: train it on documents")
         if not words.counts:
-            raise ValueError("spell checking needs a list of words, and this one is empty: was the training text English?")
+            raise ValueError("spell checking needs a list of words, and this one is empty: train the model on English text")
         check_installed()
         by_words = reads_words(model)
-        self.words = words.with_others(lexicon()) if by_words else words
-        self.model, self.channel = model, channel or channel_for(by_words)
+        self.model, self.channel = model, channel or (WORD_CHANNEL if by_words else Channel())
+        self.alternatives = find_alternatives(words, self.channel, by_words)
+        self.words = self.alternatives.words
         self.word_candidates = WordCandidates(WordContext(model), self.words, self.channel) if by_words else None
-        self.alternatives = Alternatives(self.words, self.channel)
         self.doubt = DOUBT if by_words else 0
-        self.decided = min(MARGIN, abs(self.channel.context) * CONTEXT_RANGE)  # nats before context that context cannot undo
+        self.decided = min(MARGIN, abs(self.channel.context) * CONTEXT_RANGE)  # nats before context that decide alone
 
     def correct(self, text: str, strength: float = 0.5, keep: Collection[str] = ()) -> Correction:
-        """The text with its likeliest candidates, where it is likely enough that a word is not as it should be (`edits`).
+        """Return the text with each word replaced by its likeliest candidate if `edits` finds that likely enough.
 
-        Who asks about one word alone wants to know how it is spelled: if it is unknown, it is not a candidate itself.
+        An unknown word that is the whole text is not a candidate itself: the question is how to spell it.
         """
         if not 0 <= strength <= 1:
             raise ValueError(f"strength must lie in [0, 1], found {strength}")
@@ -97,9 +119,11 @@ class Speller:
         return Correction("".join([*pieces, text[last:]]), edits)
 
     def edits(self, text: str, sets: Iterable[list[Candidate]], strength: float) -> list[Edit]:
-        """What changes: p of the likeliest candidate must be above (1 − strength)^1.5; with a model over word pieces p times
-        (1 − p of what is written)³, above (1 − strength)^1.8 for a word that is unknown or often written for the other,
-        above (1 − strength)^0.15 for two known words that would become one, and above 1 − strength for all others."""
+        """Return the edits whose likeliest candidate has a probability p > (1 − strength)^1.5.
+
+        With a model over word pieces, p · (1 − p(as written))³ must exceed (1 − strength)^γ, where γ = 1.8 for a word that is
+        unknown or often confused with the candidate, 0.15 for joining two known words, and 1 for all other words.
+        """
         edits: list[Edit] = []
         covered = 0
         for candidates in sets:
@@ -118,20 +142,19 @@ class Speller:
         return edits
 
     def _exponent(self, likeliest: Candidate) -> float:
-        """How the limit for a change falls with the strength."""
         if not self.word_candidates:
             return EXPONENT
         facts = likeliest.evidence
         if facts.get("known") and facts.get("join"):
             return EXPONENT_JOINED
-        unknown = not facts.get("known") and not facts.get("name")  # a name need not be known
+        unknown = not facts.get("known") and not facts.get("name")  # names are often unknown
         return EXPONENT_DOUBTFUL if unknown or facts.get("confused") else EXPONENT_KNOWN
 
     def candidates(self, text: str, keep: Collection[str] = (), complete: bool = False) -> Iterator[list[Candidate]]:
-        """For each word that may have to change its candidates, with all that speaks for them; the first is what is written.
+        """Yield the candidates of each word that may change, with their evidence; the first is the written word.
 
-        The model is asked only where context can decide: about candidates that are near the likeliest. The others of a word are
-        taken to fit as well as the likeliest. complete: give all words that have alternatives, and ask about all candidates.
+        The model scores only candidates near the likeliest, where context can decide. The others get the context score of the
+        likeliest. complete: yield all words that have alternatives, and score all candidates.
         """
         if self.word_candidates:
             yield from self.word_candidates.of(text, list(self._by_words(text, keep, complete)), complete)
@@ -145,13 +168,13 @@ class Speller:
             yield [c._replace(evidence=c.evidence | {"context": context.get(c.text, usual)}) for c in candidates]
 
     def _undecided(self, candidates: list[Candidate]) -> list[Candidate]:
-        """Those between which context can decide, likeliest first; none if one is far enough before all others."""
+        """Return the candidates that context can decide between, likeliest first; none if one is far ahead of the others."""
         scored = sorted(((self.channel.score(c.evidence), c) for c in candidates), key=lambda pair: -pair[0])
         near = [candidate for score, candidate in scored if scored[0][0] - score < self.decided]
         return near if len(near) > 1 else []
 
     def context(self, text: str, candidates: list[Candidate]) -> list[float]:
-        """log p_model(candidate | the text around it) for each, in nats."""
+        """Return log p_model(candidate | context) of each candidate, in nats."""
         spans = [token_span(self.model, text, candidate.start, candidate.stop, candidate.text) for candidate in candidates]
         return context_scores(self.model, spans)
 
@@ -167,7 +190,7 @@ class Speller:
                 yield [candidate(self.words, span, other) for other in (span.word + span.rest.lower(), *near)]
 
     def _by_words(self, text: str, keep: Collection[str], complete: bool) -> Iterator[tuple[Span, list[str]]]:
-        """The same for a model over word pieces: two words that may be one are a case of their own, before the first alone."""
+        """Yield alternatives for a model over word pieces; a pair of words that may be one comes before its first word."""
         spans = list(find_spans(text, self.words.counts, keep))
         margin = math.inf if complete else MARGIN + (self.channel.context + self.channel.known_context) * -FLOOR
         alternatives = self.alternatives.of({(span.word, "") for span in spans}, margin, margin, MOST_BY_WORDS)
@@ -180,13 +203,13 @@ class Speller:
 
 
 def softmax(scores: list[float]) -> list[float]:
-    """Probabilities from scores in nats."""
+    """Return probabilities from scores in nats."""
     highest = max(scores)
     parts = [math.exp(score - highest) for score in scores]
     return [part / sum(parts) for part in parts]
 
 
 def without_shared_end(texts: list[str]) -> list[str]:
-    """Without the last word of each, if it is the same in all and not all of any: an edit need not cover it."""
+    """Return the texts without their last word if all share it and none consists of it, so that an edit does not cover it."""
     shared = {text.rpartition(" ")[2] for text in texts}
     return [text.rpartition(" ")[0] for text in texts] if len(shared) == 1 and all(" " in text for text in texts) else texts

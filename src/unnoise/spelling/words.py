@@ -1,104 +1,107 @@
-"""The words of a training text: how often each occurs, which look alike, and which sound alike."""
+"""Word counts of a training text: frequencies, and neighbours in letters and in sound."""
 
 import gzip
+import io
 import math
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
-from pathlib import Path
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from unnoise.files import read_bytes, write_atomically
+from unnoise.data.source import Source
+from unnoise.spelling.context import can_correct
 from unnoise.spelling.counting import count_words
 from unnoise.spelling.distance import sound, within
 from unnoise.spelling.misspellings import misspellings
+from unnoise.training.callback import Callback
+
+if TYPE_CHECKING:
+    from unnoise.model.model import Model
+    from unnoise.training.loop import TrainingRun
 
 FILE = "words.txt.gz"
-KEPT = 20_000  # words of which those near to them are remembered
-LARGEST = 64 * 2**20  # bytes of it, unpacked
+KEPT = 20_000  # words whose neighbours are cached
+LARGEST = 64 * 2**20  # bytes of an unpacked word list
 
 
 class Words:
-    """The words of a training text with their counts; a list that must still be counted is counted when it is first asked.
+    """The words of a training text with their counts, which may be computed on first use.
 
-    others: words that the training text does not have and that are right all the same; they are not proposed.
+    others: correct words that the training text does not have; they are never proposed.
     """
 
     def __init__(self, counts: dict[str, int] | Callable[[], dict[str, int]], others: frozenset[str] = frozenset()):
         self._counts, self.others = counts, others
         self._near: dict[tuple[str, int], tuple[np.ndarray, np.ndarray]] = {}
 
-    @cached_property
-    def counts(self) -> dict[str, int]:
-        """Each word and how often it occurs."""
-        if callable(self._counts):
-            self._counts = self._counts()  # which lets go of the texts
-        return self._counts
-
-    def knows(self, word: str) -> bool:
-        """Whether this is a word."""
-        return word in self.counts or word in self.others
-
-    def with_others(self, others: frozenset[str]) -> "Words":
-        """The same list, which knows these words too."""
-        return Words(self.counts, others)
-
-    @cached_property
-    def total(self) -> int:
-        """How many words the text has, each as often as it occurs."""
-        return sum(self.counts.values())
-
     @staticmethod
-    def of(texts: Iterable[str], most: int = 60_000, least: int = 2) -> "Words":
-        """The most frequent words that occur at least `least` times, in lower case, without probable misspellings.
-
-        They are counted when they are first asked for, at the latest when they are saved.
-        """
+    def from_texts(texts: Iterable[str], most: int = 60_000, least: int = 2) -> "Words":
+        """Count the most frequent words that occur at least `least` times, in lower case, without probable misspellings."""
 
         def count() -> dict[str, int]:
             counts = count_words(texts).most_common(most)
-            kept = {word: n for word, n in counts if n >= least}
-            return Words(kept or dict(counts)).without_misspellings().counts
+            counts = {word: n for word, n in counts if n >= least} or dict(counts)
+            wrong = misspellings(counts)
+            return {word: n for word, n in counts.items() if word not in wrong}
 
         return Words(count)
 
-    def without_misspellings(self) -> "Words":
-        """The list without rare words that are a usual slip away from a word that is far more frequent."""
-        wrong = misspellings(self.counts)
-        return Words({word: count for word, count in self.counts.items() if word not in wrong})
-
     @staticmethod
-    def load(path: Path) -> "Words":
-        """From a gzipped file with a word and its count on each line, which is read when it is first asked for."""
+    def from_bytes(content: bytes, name: str = FILE) -> "Words":
+        """Read a gzipped list with a word and its count on each line."""
 
         def read() -> dict[str, int]:
             try:
-                lines = read_bytes(path, LARGEST, "word list").decode().splitlines()
-                counts = {word: int(count) for word, count in (line.split() for line in lines)}
-            except (OSError, ValueError) as error:
-                raise ValueError(f"{path} is not a word list: {error}") from error
-            if not path.stat().st_size or min(counts.values(), default=1) < 1:
-                raise ValueError(f"{path} is not a word list: {'a count is below 1' if counts else 'it is empty'}")
+                with gzip.open(io.BytesIO(content)) as file:
+                    unpacked = file.read(LARGEST + 1)
+                if len(unpacked) > LARGEST:
+                    raise ValueError(f"it is larger than a word list may be ({LARGEST:,} bytes)")
+                counts = {word: int(count) for word, count in (line.split() for line in unpacked.decode().splitlines())}
+            except (OSError, EOFError, ValueError, zlib.error) as error:
+                raise ValueError(f"{name} is not a word list: {error}") from error
+            if not content or min(counts.values(), default=1) < 1:
+                raise ValueError(f"{name} is not a word list: {'a count is below 1' if counts else 'it is empty'}")
             return counts
 
         return Words(read)
 
-    def save(self, path: Path) -> None:
-        """Write that file."""
-        content = "".join(f"{word} {count}\n" for word, count in self.counts.items())
-        write_atomically(path, gzip.compress(content.encode(), mtime=0))
+    def to_bytes(self) -> bytes:
+        """Return the list as `from_bytes` reads it."""
+        return gzip.compress("".join(f"{word} {count}\n" for word, count in self.counts.items()).encode(), mtime=0)
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """Number of occurrences of each word."""
+        if callable(self._counts):
+            self._counts = self._counts()  # releases the texts
+        return self._counts
+
+    def knows(self, word: str) -> bool:
+        """Return whether this is a correct word."""
+        return word in self.counts or word in self.others
+
+    def with_others(self, others: frozenset[str]) -> "Words":
+        """Return a copy that accepts these words too."""
+        return Words(self.counts, others)
+
+    @cached_property
+    def total(self) -> int:
+        """Number of words in the training text, with repetitions."""
+        return sum(self.counts.values())
 
     def log_p(self, word: str) -> float:
-        """log p of a word by its count; a word that never occurred has half a count."""
+        """Return log p of a word by its count; an unseen word counts one half."""
         return math.log(self.counts.get(word, 0.5) / self.total)
 
     def parts(self, text: str) -> list[str]:
-        """The words of a text; one with an apostrophe that the list lacks is two, as in a training text of letters alone."""
+        """Return the words of a text; an unknown word with an apostrophe counts as two, as in a corpus of letters alone."""
         return [part for word in text.split() for part in ([word] if word in self.counts else word.split("'"))]
 
     @cached_property
     def in_order(self) -> list[str]:
-        """The words in their order."""
+        """The words in the order of the list."""
         return list(self.counts)
 
     @cached_property
@@ -108,19 +111,16 @@ class Words:
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """How many letters each word of the list has."""
+        """Number of letters of each word of the list."""
         return np.array([*map(len, self.in_order)])
 
     def near(self, word: str, distance: int) -> dict[str, int]:
-        """Other words within so many edits (a letter more, less or other, two neighbours swapped), and how many these are."""
+        """Return the other words within an edit distance (insert, delete, replace or swap letters), each with its distance."""
         ((places, edits),) = self.near_each([word], distance)
         return {self.in_order[place]: int(n) for place, n in zip(places, edits, strict=True)}
 
     def near_each(self, words: Sequence[str], distance: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The same for many words, which takes a tenth of the time: for each the places of those in the list, and the edits.
-
-        What was found is kept for the next text.
-        """
+        """Return for each word the indices of its neighbours in the list and their distances; one batch is ten times faster."""
         found = {word: self._near.get((word, distance)) for word in words}
         new = [word for word, near in found.items() if near is None]
         if len(self._near) + len(new) > KEPT:
@@ -130,7 +130,7 @@ class Words:
         return (near for word in words if (near := found[word]) is not None)
 
     def same_sound(self, word: str) -> list[str]:
-        """Other words that sound the same."""
+        """Return the other words that sound the same."""
         return [other for other in self._by_sound.get(sound(word), ()) if other != word]
 
     @cached_property
@@ -139,3 +139,21 @@ class Words:
         for word in self.counts:
             by_sound.setdefault(sound(word), []).append(word)
         return by_sound
+
+
+def model_words(model: "Model") -> Words | None:
+    """Return the words of a model's training text, or None if the model was saved without them."""
+    content = model.extra_files.get(FILE)
+    return None if content is None else _from_bytes(content)
+
+
+_from_bytes = lru_cache(maxsize=8)(Words.from_bytes)
+
+
+class WordCounts(Callback):
+    """Counts the words of the training documents and saves them with the model."""
+
+    def before_save(self, run: "TrainingRun") -> None:
+        source, extra = run.source, run.model.extra_files
+        if FILE not in extra and isinstance(source, Source) and source.train_documents and can_correct(run.model.process):
+            extra[FILE] = Words.from_texts(source.train_documents).to_bytes()

@@ -13,9 +13,9 @@ from unnoise.data import Pixels, codec_kind
 from unnoise.method_table import method
 from unnoise.model.model import Model
 from unnoise.model.noise import NOISES, comes_back
-from unnoise.process import Masked, Uniform
 from unnoise.sampler import Sampler
 from unnoise.sampler_table import named_sampler, sampler_fields, sampler_name
+from unnoise.spelling import FILE as WORD_LIST, can_correct
 
 MOST_IMAGES = 16
 MOST_PIXELS = 8_192  # of the images in one message
@@ -61,7 +61,7 @@ class LoadedModel:
             "samplers": [sampler_description(name) for name in model.samplers],
             "own_sampler": model.sampling.get("sampler") or model.own_sampler,
             "sampling": dict(model.sampling),
-            "corrects": model.words is not None and isinstance(model.process, Masked | Uniform),
+            "corrects": WORD_LIST in model.extra_files and can_correct(model.process),
             "comes_back": comes_back(model),
             "noises": list(NOISES),
         }

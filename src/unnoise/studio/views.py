@@ -10,11 +10,13 @@ import torch
 from unnoise.data import Pixels
 from unnoise.display.replay import write_replay
 from unnoise.display.schedules import exponents
+from unnoise.model.fill import Filling, check_only_words
 from unnoise.model.model import Model
 from unnoise.model.template import GAP, MASK, WORD
 from unnoise.process import Masked
 from unnoise.sampler.base import GridSampler
 from unnoise.sampler_table import named_sampler
+from unnoise.spelling import correct as correct_text
 from unnoise.studio.chain import ChainRun, Piece, state_message
 from unnoise.studio.images import compare_images
 from unnoise.studio.jobs import Steps
@@ -80,7 +82,8 @@ def fill_words(model: Model, text: str, count: int, options: dict[str, Any]) -> 
     """The likeliest variants of a text with [WORD]s, the likeliest first; each word with its probability."""
     if text.count(WORD) > MOST_WORDS:
         raise BadRequest(f"A text may have {MOST_WORDS} marks {WORD}, found {text.count(WORD)}.", param="template")
-    filling = model.filling(text, options.get("label"), options.get("guidance", 1.0))
+    check_only_words(text)
+    filling = Filling(model, text, options.get("label"), options.get("guidance", 1.0))
     for _ in filling:
         yield None
     for i, (words, _) in enumerate(filling.ways(count)):
@@ -123,7 +126,7 @@ def correct(models: Models, fields: RequestFields) -> Steps:
     for start in range(0, max(1, len(text)), SPELLING_PIECE):
         first, end = max(0, start - SPELLING_CONTEXT), start + SPELLING_PIECE
         found = []
-        for edit in model.correct(text[first : end + 2 * SPELLING_CONTEXT], strength, keep).edits:
+        for edit in correct_text(model, text[first : end + 2 * SPELLING_CONTEXT], strength, keep).edits:
             at = first + edit.start
             if covered <= at and start <= at < end:
                 covered = at + len(edit.before)

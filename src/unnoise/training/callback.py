@@ -3,6 +3,12 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unnoise.registry import register_builtin
+
+if TYPE_CHECKING:
+    from unnoise.training.loop import TrainingRun
 
 LOG = "log.jsonl"
 
@@ -66,6 +72,9 @@ class Callback:
     def on_evaluation(self, evaluation: Evaluation) -> None:
         """After each evaluation."""
 
+    def before_save(self, run: "TrainingRun") -> None:
+        """Before each checkpoint, and at the end of a run that writes no files; may add to `run.model.extra_files`."""
+
     def on_save(self, folder: Path) -> None:
         """After each checkpoint."""
 
@@ -89,3 +98,6 @@ class JsonLog(Callback):
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(values) + "\n")
+
+
+register_builtin("callback", {"word-counts": "unnoise.spelling.words:WordCounts"})

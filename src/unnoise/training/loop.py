@@ -28,8 +28,8 @@ from unnoise.model.model import Model
 from unnoise.network.base import raise_to_float32
 from unnoise.objective import Objective
 from unnoise.process.state import PAD
+from unnoise.registry import find, registered
 from unnoise.rng import RowGenerator, seed_of
-from unnoise.spelling import Words, can_correct
 from unnoise.training.allocator import give_back_memory, keep_freed_memory
 from unnoise.training.average import WeightAverage, put_parameters
 from unnoise.training.callback import LOG, Callback, Evaluation, JsonLog, StepReport
@@ -73,8 +73,6 @@ class TrainingRun:
         check_shares(options)
         self.source = source
         self.train_texts, self.valid_texts = texts_of(source, model, labels)
-        if isinstance(source, Source) and source.train_documents and model.words is None and can_correct(model.process):
-            model.words = Words.of(source.train_documents)  # counted when it is first used or saved
         keep_freed_memory(self.device)
         fast = model.method.fast_objective if options.loss == "fast" else None
         self.objective = objective or (fast or model.method.objective)(model.process)
@@ -195,6 +193,8 @@ class TrainingRun:
 
     def save(self) -> None:
         """The state, every process its part and while training goes on; then the model, by one process."""
+        for callback in self.callbacks:
+            callback.before_save(self)
         if self.out is None or self.checkpoints is None:
             return
         self.checkpoints.begin(state_of(self), self.description())
@@ -219,7 +219,7 @@ class TrainingRun:
         """Train to the end, or until stop() says so; saves at the end in either case. Nobody else may write into `out`."""
         with locked(self.out) if self.out is not None and distributed.rank() == 0 else contextlib.nullcontext():
             if distributed.rank() == 0:
-                self.callbacks += callbacks
+                self.callbacks += [*(find("callback", name)() for name in registered("callback")), *callbacks]
                 if self.options.profile and self.out is not None:
                     self.callbacks.append(Profiler(self.out, self.options.profile))
             try:

@@ -17,10 +17,11 @@ from unnoise.data.bpe import Bpe, Text8Bpe
 from unnoise.families.autoregressive import NextTokenPrediction
 from unnoise.families.block import Blocks
 from unnoise.model import word_in_blocks, word_left_to_right, word_search
+from unnoise.model.fill import Filling, check_only_words, fill
 from unnoise.model.template import Template
 from unnoise.model.word_search import Place
-from unnoise.model.word_tokens import WordTokens, is_word
-from unnoise.spelling import Words
+from unnoise.model.word_tokens import is_word, word_tokens
+from unnoise.spelling import FILE, Words
 
 SENTENCES = ["the big dog ran home", "a big cat sat on the mat", "the dog sat in the sun", "one cat ran to the big mat"] * 40
 
@@ -71,7 +72,7 @@ def log_p(toy: Toy, begins: Sequence[int]) -> float:
 @pytest.mark.parametrize("schedule", [unnoise.Linear(), unnoise.Cosine()])
 def test_words_of_every_length_have_their_exact_probability(schedule: unnoise.Schedule) -> None:
     """All words of one to three letters between " " and " ": log p(w, c | a), whatever the order of the reveals."""
-    toy, words = Toy(3, 5), WordTokens.of(Characters(" ab"))
+    toy, words = Toy(3, 5), word_tokens(Characters(" ab"))
     process = unnoise.Masked(3, schedule)
     found = word_search.find_words(process, Exact(toy, process, "mean"), words, Place([0], [0], 3, False))
     assert len({word.tokens for word in found}) == len(found) == 2 + 4 + 8
@@ -84,7 +85,7 @@ def test_words_of_every_length_have_their_exact_probability(schedule: unnoise.Sc
 @pytest.mark.parametrize("block", [1, 5])
 def test_words_in_blocks_have_their_exact_probability(block: int, whole: bool) -> None:
     """log p(w, c | a) from both readings of a text, as one block and block by block from left to right."""
-    toy, words = Toy(3, 5), WordTokens.of(Characters(" ab"))
+    toy, words = Toy(3, 5), word_tokens(Characters(" ab"))
     found = word_in_blocks.find_words(Blocks(3, block, whole), ExactBlocks(toy), words, Place([1, 0], [0], 2, False))
     assert len({word.tokens for word in found}) == len(found) == 2 + 4
     for word in found:
@@ -93,7 +94,7 @@ def test_words_in_blocks_have_their_exact_probability(block: int, whole: bool) -
 
 @pytest.mark.usefixtures("double")
 def test_where_nothing_follows_a_word_must_end() -> None:
-    toy, words = Toy(5, 4), WordTokens.of(Joined())
+    toy, words = Toy(5, 4), word_tokens(Joined())
     process = unnoise.Masked(5, unnoise.Linear())
     found = word_search.find_words(process, Exact(toy, process, "mean"), words, Place([4], [], 2, True))
     assert {word.tokens[0] for word in found} == {0, 1} and {word.tokens[1:] for word in found} == {(), (2,), (3,)}
@@ -105,7 +106,7 @@ def test_where_nothing_follows_a_word_must_end() -> None:
 @pytest.mark.usefixtures("double")
 @pytest.mark.parametrize("after", [[0, 2], [0], []])
 def test_words_of_an_autoregressive_model_have_their_exact_probability(after: list[int]) -> None:
-    toy, words = Toy(3, 6), WordTokens.of(Characters(" ab"))
+    toy, words = Toy(3, 6), word_tokens(Characters(" ab"))
     found = word_left_to_right.find_words(ExactNext(toy), words, Place([0], after, 3, False))
     assert len({word.tokens for word in found}) == 2 + 4 + 8
     for word in found:
@@ -114,7 +115,7 @@ def test_words_of_an_autoregressive_model_have_their_exact_probability(after: li
 
 
 def test_the_network_is_read_only_where_a_token_is_hidden() -> None:
-    process, words = unnoise.Masked(3, unnoise.Linear()), WordTokens.of(Characters(" ab"))
+    process, words = unnoise.Masked(3, unnoise.Linear()), word_tokens(Characters(" ab"))
     read: list[Tensor] = []
 
     def denoiser(x_t: Tensor, t: Tensor, where: Tensor | None = None) -> unnoise.MeanPrediction:
@@ -143,19 +144,19 @@ def built(method: str, codec: Codec | str = "text8", length: int = 32, **more: A
 def test_each_mark_gets_ranked_words(method: str) -> None:
     model = built(method)
     text = "The big [WORD] ran; then another [WORD] came to them, as it was to be."
-    found = model.fill(text, most=3)
+    found = fill(model, text, most=3)
     assert len(found) == 2
     for candidates in found:
         probabilities = [p for _, p in candidates]
         assert 1 <= len(candidates) <= 3 and probabilities == sorted(probabilities, reverse=True)
         assert 0 < sum(probabilities) <= 1 + 1e-9 and all(is_word(word) and word.isalpha() for word, _ in candidates)
     first, second = (candidates[0].text for candidates in found)
-    (filled,) = model.infill(text)
-    assert filled == f"The big {first} ran; then another {second} came to them, as it was to be."
+    filling = Filling(model, text).finished()
+    assert filling.text(filling.ways(1)[0][0]) == f"The big {first} ran; then another {second} came to them, as it was to be."
 
 
 def test_variants_are_the_likeliest_combinations() -> None:
-    filling = built("mdlm").filling("a [WORD] and a [WORD]").finished()
+    filling = Filling(built("mdlm"), "a [WORD] and a [WORD]").finished()
     ways = filling.ways(4)
     every = sorted((p * q for _, p in filling.found[0] for _, q in filling.found[1]), reverse=True)
     assert [p for _, p in ways] == pytest.approx(every[:4]) and len({filling.text(words) for words, _ in ways}) == 4
@@ -168,19 +169,20 @@ def test_variants_are_the_likeliest_combinations() -> None:
 @pytest.mark.parametrize("method", ["mdlm", "ar"])
 def test_a_mark_may_stand_anywhere(method: str, text: str) -> None:
     model = built(method, length=16)
-    assert all(candidates for candidates in model.fill(text, 2))
-    assert model.infill(text)[0].startswith(text.partition("[WORD]")[0])
+    assert all(candidates for candidates in fill(model, text, 2))
+    filling = Filling(model, text).finished()
+    assert filling.text(filling.ways(1)[0][0]).startswith(text.partition("[WORD]")[0])
 
 
 def test_what_is_far_away_is_not_searched_for_again() -> None:
-    far = built("mdlm").filling(f"the [WORD] {'of ' * 60}the [WORD] ran")
-    near = built("mdlm").filling("the [WORD] of the [WORD] ran")
+    far = Filling(built("mdlm"), f"the [WORD] {'of ' * 60}the [WORD] ran")
+    near = Filling(built("mdlm"), "the [WORD] of the [WORD] ran")
     assert len(list(far)) == 2 and len(list(near)) == 3
 
 
 def test_a_label_changes_what_fits() -> None:
     model = built("mdlm", labels=["a", "b"])
-    found = [model.fill("the [WORD] ran", label=label)[0][0] for label in ("a", "b")]
+    found = [fill(model, "the [WORD] ran", label=label)[0][0] for label in ("a", "b")]
     assert found[0] != found[1]
 
 
@@ -200,7 +202,8 @@ def test_no_blank_is_doubled_and_no_words_are_glued(bpe: Bpe, method: str) -> No
             assert filled.startswith(text.split("[MASK]")[0]) and filled.endswith(text.split("[MASK]")[-1])
             pieces = filled.split(" ")
             assert all(pieces[1:-1]) and pieces[0] in ("the", "a")
-    for filled in model.infill("the big [WORD] ran, (a [WORD]) sat", n=4):
+    filling = Filling(model, "the big [WORD] ran, (a [WORD]) sat").finished()
+    for filled in (filling.text(words) for words, _ in filling.ways(4)):
         assert filled.startswith("the big ") and " ran, (a " in filled and filled.endswith(") sat")
         assert "  " not in filled and len(filled.split()) == 7
 
@@ -223,7 +226,7 @@ def test_the_first_word_of_running_text_is_read_after_a_blank(bpe: Bpe) -> None:
     assert Template.parse("[MASK] ran", letters).given == [-1, *letters.encode(" ran").tolist()]
     assert Template.between("the big", [-1], "", letters).given == [*letters.encode(" the big").tolist(), -1]
     assert Template.between("the", [-1], "", letters).woven([" dog"]) == "the dog"
-    read = built("mdlm", letters).filling("the [WORD] of [WORD]")
+    read = Filling(built("mdlm", letters), "the [WORD] of [WORD]")
     assert read.context(0) == (" the ", " of ") and read.text(["x", "y"]) == "the x of y"
     assert Template.parse("the big [MASK]", bpe).given[0] == bpe.encode("the")[0]  # where words also stand after a line's end
 
@@ -242,23 +245,23 @@ def test_what_is_written_at_the_start_of_a_given_text_has_no_blank_before_it(bpe
 
 def test_words_of_the_training_text_come_before_what_pieces_make(bpe: Bpe) -> None:
     model = built("mdlm", bpe)
-    every = {one.text for one in model.filling("the [WORD] ran").finished().found[0]}
-    model.words = Words({"the": 1, "dog": 1})
-    known = [one.text.lower() for one in model.filling("the [WORD] ran").finished().found[0]]
+    every = {one.text for one in Filling(model, "the [WORD] ran").finished().found[0]}
+    model.extra_files[FILE] = Words({"the": 1, "dog": 1}).to_bytes()
+    known = [one.text.lower() for one in Filling(model, "the [WORD] ran").finished().found[0]]
     assert sorted(known) == ["dog", "the"] and len(every) > 2
-    model.words = Words({"zzz": 1})
-    assert {one.text for one in model.filling("the [WORD] ran").finished().found[0]} == every
+    model.extra_files[FILE] = Words({"zzz": 1}).to_bytes()
+    assert {one.text for one in Filling(model, "the [WORD] ran").finished().found[0]} == every
 
 
 def test_a_text_begins_with_a_capital_where_there_is_one() -> None:
     model = built("mdlm", Bpe.of(["The dog ran. A Cat sat. The Sun. The big Dog."] * 40, 300))
     for text, most in (("[WORD] ran", 5), ("the [WORD] ran", 5)):
-        found = [one.text[0].isupper() for one in model.filling(text).finished().found[0][:most]]
+        found = [one.text[0].isupper() for one in Filling(model, text).finished().found[0][:most]]
         assert all(found) == text.startswith("[WORD]")
 
 
 def test_a_trained_model_finds_what_is_missing() -> None:
-    (states,) = unnoise.load("wiki-ar").fill("the united [WORD] of america")
+    (states,) = fill(unnoise.load("wiki-ar"), "the united [WORD] of america")
     assert states[0].text == "states" and states[0].probability > 0.5
 
 
@@ -268,14 +271,15 @@ def test_a_trained_model_finds_what_is_missing() -> None:
 @pytest.mark.parametrize(
     ("act", "said"),
     [
-        (lambda m: m.fill("no marks"), r"no word to fill in: mark each with \[WORD\]"),
-        (lambda m: m.fill("a [WORD]", most=0), "number of candidates must be ≥ 1, found 0"),
-        (lambda m: m.infill("a [WORD] [MASK]"), r"fill in each \[WORD\] first, then \[MASK\] and \[GAP\]"),
+        (lambda m: fill(m, "no marks"), r"no word to fill in: mark each with \[WORD\]"),
+        (lambda m: fill(m, "a [WORD]", most=0), "number of candidates must be ≥ 1, found 0"),
+        (lambda m: m.infill("a [WORD] [MASK]"), r"fill in each \[WORD\] first with `unnoise fill`, then \[MASK\] and \[GAP\]"),
+        (lambda m: check_only_words("a [WORD] [MASK]"), r"fill in each \[WORD\] first, then \[MASK\] and \[GAP\]"),
         (lambda m: next(m.chain(template="a [WORD]")), "has no fixed number of tokens"),
-        (lambda m: m.fill("a [WORD]", label="x"), "trained without labels"),
-        (lambda m: built("udlm").fill("a [WORD]"), "needs a model of masked noise such as mdlm, or flexmdm or ar, found udlm"),
-        (lambda m: built("mdlm", Characters(".,")).fill("[WORD]."), "there are no words to fill in"),
-        (lambda m: built("mdlm", Pixels((2, 2), 4), 4).fill("a [WORD]"), "this is a model of images"),
+        (lambda m: fill(m, "a [WORD]", label="x"), "trained without labels"),
+        (lambda m: fill(built("udlm"), "a [WORD]"), "needs a model of masked noise such as mdlm, or flexmdm or ar, found udlm"),
+        (lambda m: fill(built("mdlm", Characters(".,")), "[WORD]."), "there are no words to fill in"),
+        (lambda m: fill(built("mdlm", Pixels((2, 2), 4), 4), "a [WORD]"), "this is a model of images"),
     ],
 )
 def test_mistakes_are_one_sentence(act: Any, said: str) -> None:

@@ -11,7 +11,7 @@ from unnoise import Model
 from unnoise.data.bpe import Bpe
 from unnoise.denoiser import predict_clean
 from unnoise.spelling import Candidate, Channel, Speller, Words, word_context
-from unnoise.spelling.channel import channel_for, of_difference
+from unnoise.spelling.channel import WORD_CHANNEL, of_difference
 from unnoise.spelling.context import token_span
 from unnoise.spelling.distance import edit_distance
 from unnoise.spelling.spans import Span
@@ -265,7 +265,7 @@ def test_a_word_is_read_as_another_that_is_likelier_than_not() -> None:
 @pytest.mark.parametrize("words", [False, True])
 def test_no_two_words_differ_for_less_than_the_limits_say(words: bool) -> None:
     """score(difference) ≤ edits·(the cheapest kind of edit) + what else can speak for it; a doubled letter comes nearest."""
-    channel = channel_for(words)
+    channel = WORD_CHANNEL if words else Channel()
     edit, rest = channel.limits()
     pairs = [
         ("leter", "letter"),

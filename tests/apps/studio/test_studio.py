@@ -18,8 +18,10 @@ from starlette.testclient import TestClient
 
 import unnoise
 from studio_server import client_of, listening, raw, soon_idle, tiny_models
+from unnoise.model.fill import Filling, fill
 from unnoise.model.noise import model_path, way_back
 from unnoise.model.template import GAP, MASK
+from unnoise.spelling import correct
 from unnoise.studio import make_app
 from unnoise.studio.jobs import JobQueue, QueueFull, ShareTaken
 
@@ -100,10 +102,11 @@ def test_words_are_filled_in_likeliest_first(client: TestClient, folders: list[P
     text = "The [WORD] sat on a [WORD]!"
     model = unnoise.load(next(folder for folder in folders if folder.name == "mdlm"))
     found = lines(client, "infill", model="mdlm", template=text, variants=3)
-    assert [line["text"] for line in found] == model.infill(text, 3)
+    filling = Filling(model, text).finished()
+    assert [line["text"] for line in found] == [filling.text(words) for words, _ in filling.ways(3)]
     words = [piece for piece in found[0]["pieces"] if piece["new"]]
     assert [(piece["text"], pytest.approx(piece["confidence"], abs=1e-5)) for piece in words] == [
-        c[0] for c in model.fill(text)
+        c[0] for c in fill(model, text)
     ]
 
 
@@ -124,7 +127,7 @@ def test_candidates_are_about_the_position_as_if_it_were_blank(client: TestClien
 def test_spelling_piece_by_piece_is_spelling_of_the_whole(client: TestClient, folders: list[Path]) -> None:
     text = ("the caat sat on teh mat and the dgo sat on the lgo while the brd sang in the teree. " * 8).strip()
     model = unnoise.load(folders[-1])
-    wanted = model.correct(text, strength=0.9, keep=["dgo"])
+    wanted = correct(model, text, strength=0.9, keep=["dgo"])
     found = [edit for line in lines(client, "correct", text=text, strength=0.9, keep=["dgo"]) for edit in line["edits"]]
     assert len(found) > 8
     assert [(e["start"], e["before"], e["after"]) for e in found] == [(e.start, e.before, e.after) for e in wanted.edits]

@@ -8,7 +8,7 @@ from typing import Any
 from unnoise.checkpoint.card import CARD
 
 ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-WANTED = ("*.json", "merges.txt", "*.safetensors", "*.npz", "words.txt.gz", CARD)  # nothing that is code, and no pickle
+WANTED = ("*.json", "*.txt", "*.gz", "*.safetensors", "*.npz", CARD)  # nothing that is code, and no pickle
 PICKLES = ("pytorch_model.bin", "last.ckpt")  # but these, opened without running anything of them, without other weights
 README = "README.md"
 

@@ -1,8 +1,10 @@
-"""The probability of tokens under block diffusion when each block is revealed from left to right.
+"""Log-probabilities of tokens under block diffusion when each block is revealed from left to right.
 
-A denoiser of block diffusion answers for any order of reveals within a block (ARDM, arXiv:2110.02037). One order is the text's
-own, log p(x) = Σ_i log μ(x^i | x^{<k}, the block's tokens before i, masks behind), k the block of i, as an autoregressive model
-has it, so that what follows a place says how likely a word is there.
+Any order of reveals within a block gives the same law (ARDM, arXiv:2110.02037). From left to right, with k the block of i,
+
+    log p(x) = Σ_i log μ(x^i | x^{<k}, the block's tokens before i, masks from i on),
+
+an autoregressive factorisation, so the tokens after a place score the word in it.
 """
 
 import torch
@@ -18,9 +20,9 @@ from unnoise.process.state import PAD
 
 
 def left_to_right(denoiser: BlockDenoiser, process: Blocks, x: Tensor, start: int) -> Tensor:
-    """log μ of the tokens from `start` on, each given all before it: x [B, L] → [B, L − start], 0 where x is −1.
+    """Return log μ of the tokens from `start` on, each given all tokens before it: x [B, L] → [B, L − start].
 
-    All rows have the same tokens before `start`. Rows of unequal length end with −1.
+    All rows share the tokens before `start`. Shorter rows are padded with −1, where the result is 0.
     """
     first = start // process.block * process.block
     there = x != PAD
@@ -33,7 +35,7 @@ def left_to_right(denoiser: BlockDenoiser, process: Blocks, x: Tensor, start: in
 
 
 def _at_once(denoiser: BlockDenoiser, process: Blocks, x: Tensor, first: int) -> Tensor:
-    """All blocks of all rows in one call for each place within a block: x [B, L] → [B, L], from `first` on."""
+    """Evaluate all blocks of all rows in one call for each position within a block: x [B, L] → [B, L], from `first` on."""
     found = torch.zeros(x.shape, device=x.device)
     column = torch.arange(x.shape[1], device=x.device)
     for j in range(process.block):
@@ -46,7 +48,7 @@ def _at_once(denoiser: BlockDenoiser, process: Blocks, x: Tensor, first: int) ->
 
 
 def _with_cache(denoiser: BlockParameterization, process: Blocks, x: Tensor, first: int) -> Tensor:
-    """The same, a block after another; what all rows share is read once."""
+    """Evaluate block after block with a key/value cache; the blocks that all rows share are evaluated once."""
     found, cache = torch.zeros(x.shape, device=x.device), Cache()
     for begin in range(0, x.shape[1], process.block):
         here = slice(begin, begin + process.block)
