@@ -1,4 +1,4 @@
-"""A candidate: what could be intended by a part of a text."""
+"""A candidate for the intended text at one place."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from unnoise.spelling.words import Words
 
 
 class Candidate(NamedTuple):
-    """What could be intended by a part of the text: the characters it covers, what would be there, what speaks for it."""
+    """A candidate: the characters that it replaces, its text, and its evidence for `Channel`."""
 
     start: int
     stop: int
@@ -17,7 +17,7 @@ class Candidate(NamedTuple):
 
 
 def candidate(words: Words, span: Span, intended: str) -> Candidate:
-    """What is intended, with the capitals of what comes after the word if that stays; no context."""
+    """Return the candidate for a span, without context; unchanged text after the word keeps its capitals."""
     found = evidence(words, span.word + span.rest.lower(), intended, span.name, span.opening)
     stays = intended.endswith(span.rest.lower())
     text = intended[: len(intended) - len(span.rest)] + span.rest if stays else intended
@@ -25,7 +25,7 @@ def candidate(words: Words, span: Span, intended: str) -> Candidate:
 
 
 def matched_case(before: str, after: str) -> str:
-    """`after` written as `before` was: CAPITALS, Title, or as it is; but I'm and I've have their capital."""
+    """Return `after` in the case of `before` (CAPITALS, Title or unchanged); I'm and I've always get their capital."""
     if len(before) > 1 and before.isupper():
         return after.upper()
     return after[:1].upper() + after[1:] if before[:1].isupper() or after.startswith("i'") else after

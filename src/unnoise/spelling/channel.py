@@ -1,4 +1,4 @@
-"""How people misspell: what speaks for and against a correction, and how much each fact counts."""
+"""A log-linear model of spelling mistakes: the evidence for a correction, and its weights."""
 
 import math
 from collections.abc import Mapping
@@ -9,56 +9,56 @@ from unnoise.spelling.distance import edit_distance, edit_operations, sound, swa
 from unnoise.spelling.english import CONFUSED, CONTRACTIONS, VOWELS, differ_by_ending
 from unnoise.spelling.words import Words
 
-FREQUENT = 20  # a word that occurs more often is frequent
+FREQUENT = 20  # words that occur more often are frequent
 
 
 @dataclass(frozen=True)
 class Channel:
     """The weights of a log-linear model, in nats for each unit of evidence:
 
-        log p(intended | written, the rest) = Σ_k weight_k · evidence_k(written, intended, the rest) + constant.
+        log p(intended | written, context) = Σ_k weight_k · evidence_k(written, intended, context) + constant.
 
-    Fitted by maximum likelihood to mistakes of school children (`benchmarks/spelling.py --fit`).
+    The weights are maximum likelihood estimates from mistakes of school children (`benchmarks/spelling.py --fit`).
     """
 
     count: float = 0.46  # log p(intended) by its count
-    context: float = 0.01  # log p_model(intended | the rest)
-    letter: float = 0.59  # for each letter of what is intended: longer words are less likely one by one
-    unknown: float = -1.22  # a word that the training text does not have
+    context: float = 0.01  # log p_model(intended | context)
+    letter: float = 0.59  # per intended letter: each long word is rarer
+    unknown: float = -1.22  # the intended word is not in the training text
     vowel: float = -1.93  # an edit of a vowel
     consonant: float = -1.83
-    double: float = -0.95  # a letter doubled, or not
+    double: float = -0.95  # a doubled letter, or a missing one of two
     swap: float = -1.9  # two neighbours swapped
-    first: float = -0.94  # another first letter
+    first: float = -0.94  # a different first letter
     sound: float = -1.56  # an edit of the sound
-    name: float = -1.86  # changing a word with a capital inside a sentence
-    opening: float = -1.31  # or at the start of one
-    contraction: float = 0.0  # don't without its apostrophe
-    genitive: float = 0.0  # a genitive without it
-    pieces: float = 0.0  # for each token of what is intended beyond the first
-    known_context: float = 0.0  # the same as context, where what is written is a word that the training text has
-    lower: float = 0.0  # changing an unknown word without a capital, which is hardly a name
-    known: float = -1.39  # changing a word that the training text has
-    frequent: float = -0.75  # and has often
+    name: float = -1.86  # changing a capitalised word inside a sentence
+    opening: float = -1.31  # or at its start
+    contraction: float = 0.0  # a contraction without its apostrophe
+    genitive: float = 0.0  # a genitive without its apostrophe
+    pieces: float = 0.0  # per token of the intended word after the first
+    known_context: float = 0.0  # added to context if the written word is known
+    lower: float = 0.0  # changing an unknown lower-case word, rarely a name
+    known: float = -1.39  # changing a word of the training text
+    frequent: float = -0.75  # changing a frequent word
     short: float = -0.86  # changing a word of three letters or fewer
     split: float = -0.66  # two words written as one
     join: float = -0.66  # one word written as two
-    ending: float = 0.99  # a grammatical ending more or less
-    confused: float = 0.0  # words that are often written for each other, however they differ
+    ending: float = 0.99  # a difference in a grammatical ending
+    confused: float = 0.0  # words that are often confused, whatever their edits
 
     def score(self, evidence: Mapping[str, float]) -> float:
-        """log p up to a constant."""
+        """Return log p up to a constant."""
         weights = vars(self)
         return sum([weights[name] * value for name, value in evidence.items()])
 
     def limits(self) -> tuple[float, float]:
-        """The most that each edit, and that all else about how two words differ, can add to a score."""
+        """Return upper bounds on the score of one edit, and of all other differences between two words."""
         edit = max(self.vowel, self.consonant, self.double, self.swap)
         rest = sum(max(0.0, weight) for weight in (self.first, self.ending))
         return edit, rest if edit <= 0 and self.sound <= 0 else math.inf
 
 
-WORD_CHANNEL = Channel(  # with the context of a masked model over word pieces
+WORD_CHANNEL = Channel(  # fitted with the context of a masked model over word pieces
     count=0.14,
     context=0.48,
     letter=1.08,
@@ -87,17 +87,19 @@ WORD_CHANNEL = Channel(  # with the context of a masked model over word pieces
 
 
 def evidence(words: Words, written: str, intended: str, name: bool = False, opening: bool = False) -> dict[str, float]:
-    """What speaks for and against `intended` (one word, or two) where `written` (one word, or two) is written; no context.
+    """Return the evidence for `intended` where `written` is written, without context; each is one word, or two.
 
-    name, opening: whether it has a capital inside a sentence, or at the start of one.
+    name: whether the written word has a capital inside a sentence.
+    opening: whether it has one at the start of a sentence.
     """
     if written == intended:
-        return of_word(words, intended)
-    return of_word(words, intended) | of_change(words, written, name, opening) | of_difference(written, intended)
+        return word_evidence(words, intended)
+    change = change_evidence(words, written, name, opening)
+    return word_evidence(words, intended) | change | difference_evidence(written, intended)
 
 
-def of_word(words: Words, intended: str) -> dict[str, float]:
-    """What speaks for and against a word, or two, whatever is written."""
+def word_evidence(words: Words, intended: str) -> dict[str, float]:
+    """Return the evidence for one or two words, whatever is written."""
     parts = words.parts(intended)
     return {
         "count": sum(map(words.log_p, parts)),
@@ -106,8 +108,8 @@ def of_word(words: Words, intended: str) -> dict[str, float]:
     }
 
 
-def of_change(words: Words, written: str, name: bool = False, opening: bool = False) -> dict[str, float]:
-    """What speaks for and against changing what is written, whatever is intended."""
+def change_evidence(words: Words, written: str, name: bool = False, opening: bool = False) -> dict[str, float]:
+    """Return the evidence for changing the written word, whatever is intended."""
     fewest = min(words.counts.get(part, 0) for part in words.parts(written))
     known = all(map(words.knows, words.parts(written)))
     return {
@@ -121,8 +123,8 @@ def of_change(words: Words, written: str, name: bool = False, opening: bool = Fa
 
 
 @lru_cache(maxsize=1 << 16)
-def of_difference(written: str, intended: str) -> dict[str, float]:
-    """How the two differ."""
+def difference_evidence(written: str, intended: str) -> dict[str, float]:
+    """Return the evidence in the difference between the written and the intended word."""
     if written.replace(" ", "") == intended.replace(" ", ""):
         return {"join" if " " in written else "split": 1.0}
     if written == intended.replace("'", ""):
@@ -137,7 +139,7 @@ def of_difference(written: str, intended: str) -> dict[str, float]:
 
 
 def edits(written: str, intended: str) -> dict[str, float]:
-    """The edits from one word to another by their kind."""
+    """Return the number of edits of each kind from one word to another."""
     swapped = swaps(written, intended)
     kinds = {"vowel": 0.0, "consonant": 0.0, "double": 0.0, "swap": float(swapped)}
     if swapped:

@@ -1,4 +1,4 @@
-"""What a model says of a candidate in its context: log p(candidate | the text around it), in nats."""
+"""Context scores of candidates with a model over characters: log p(candidate | context), in nats."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,14 +12,14 @@ from unnoise.process import Masked, Process, Uniform
 if TYPE_CHECKING:
     from unnoise.model.model import Model
 
-LEVEL = 0.05  # how noised a text is taken to be by a model of uniform noise
+LEVEL = 0.05  # time at which a model of uniform noise sees the text
 CONTEXT = 32  # characters of context on either side
-ROWS = 64  # rows evaluated at once
-SPANS = 512  # candidates whose rows are kept at once
+ROWS = 64  # maximum number of rows of a network call
+SPANS = 512  # candidates whose rows are in memory at once
 
 
 class TokenSpan(NamedTuple):
-    """A candidate in its context as tokens, and where it stands."""
+    """The tokens of a candidate in its context, and the candidate's first and last position in them."""
 
     row: np.ndarray
     start: int
@@ -27,15 +27,15 @@ class TokenSpan(NamedTuple):
 
 
 def can_correct(process: Process) -> bool:
-    """Whether a model of this process can correct spelling."""
+    """Return whether a model of this process can correct spelling."""
     return isinstance(process, Masked | Uniform)
 
 
 def token_span(model: "Model", text: str, start: int, stop: int, candidate: str) -> TokenSpan:
-    """A candidate for the characters from start to stop in a text."""
+    """Return the tokens of a text with a candidate in place of the characters from start to stop."""
     codec = model.codec
     inside = codec.encode(candidate)[: model.length]
-    room = model.length - len(inside)  # what a short model has left for the context
+    room = model.length - len(inside)  # left for the context in a short model
     before = codec.encode(text[max(0, start - CONTEXT) : start])
     before = before[max(0, len(before) - room // 2) :]
     after = codec.encode(text[stop : stop + CONTEXT])[: room - len(before)]
@@ -43,19 +43,19 @@ def token_span(model: "Model", text: str, start: int, stop: int, candidate: str)
 
 
 def context_scores(model: "Model", spans: Sequence[TokenSpan]) -> list[float]:
-    """log p of each candidate in its context."""
+    """Return log p of each candidate in its context."""
     score = _masked if isinstance(model.process, Masked) else _uniform
     parts = (spans[first : first + SPANS] for first in range(0, len(spans), SPANS))
     return [value for part in parts for value in score(model, part)]
 
 
 def _masked(model: "Model", spans: Sequence[TokenSpan]) -> list[float]:
-    """Masked noise: Σ_j log p(c_j | c_{<j}, the rest), the letters after j masked: the model's exact conditional.
+    """Return Σ_j log p(c_j | c_{<j}, context) with the letters after j masked, the exact conditional of masked noise.
 
-    Candidates of one length that begin alike share rows.
+    Candidates of equal length share rows for a common beginning.
     """
     asked: dict[bytes, TokenSpan] = {}
-    tokens: dict[bytes, list[tuple[int, int]]] = {}  # for each row which token's probability which span needs
+    tokens: dict[bytes, list[tuple[int, int]]] = {}  # for each row, the spans and their tokens
     for i, (row, start, stop) in enumerate(spans):
         for place in range(start, stop):
             masked = row.copy()
@@ -72,7 +72,7 @@ def _masked(model: "Model", spans: Sequence[TokenSpan]) -> list[float]:
 
 
 def _uniform(model: "Model", spans: Sequence[TokenSpan]) -> list[float]:
-    """Uniform noise: Σ_j log p(x_0 = c_j | x_t), with the candidate in a text that is a little noised."""
+    """Return Σ_j log p(x_0 = c_j | x_t) for uniform noise, with the candidate itself in x_t at a small t."""
     totals = [0.0] * len(spans)
     for which, log_p in _log_p(model, spans):
         row, start, stop = spans[which]
@@ -82,7 +82,7 @@ def _uniform(model: "Model", spans: Sequence[TokenSpan]) -> list[float]:
 
 @torch.no_grad()
 def _log_p(model: "Model", spans: Sequence[TokenSpan]) -> Iterator[tuple[int, np.ndarray]]:
-    """For each span, by its place in the sequence, log p(x_0 | x_t) from its start to its stop: [n, K]."""
+    """Yield for each span its index and log p(x_0 | x_t) from its start to its stop: [n, K]."""
     process = model.process
     assert isinstance(process, Masked | Uniform)
     model.network.eval()

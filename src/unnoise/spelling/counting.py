@@ -1,4 +1,4 @@
-"""Counting the words of texts, of a hundred million characters as well."""
+"""Fast word counts of large texts."""
 
 import re
 from collections import Counter
@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 
 WORD = re.compile(r"(?<!\w)[A-Za-z]+(?:'[A-Za-z]+)*(?!\w)")
 BLANK = re.compile(r"\s")
-PIECE = 1 << 16  # characters counted at once, so that their words stay in the processor's cache
+PIECE = 1 << 16  # characters counted at once, few enough for the processor's cache
 
 
 def count_words(texts: Iterable[str]) -> Counter[str]:
-    """How often each word occurs, in lower case.
+    """Return the number of occurrences of each word, in lower case.
 
-    What stands between blanks is counted first, and the words inside it are looked for once for each different one.
+    Strings between blanks are counted first, and each distinct one is searched for words once.
     """
     tokens: Counter[str] = Counter()
     for text in texts:
@@ -29,7 +29,7 @@ def count_words(texts: Iterable[str]) -> Counter[str]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """The text cut at blanks."""
+    """Yield the text in pieces that end at blanks."""
     start = 0
     while start < len(text):
         blank = BLANK.search(text, start + PIECE)

@@ -1,4 +1,4 @@
-"""How far two words are apart in letters and in sound (rapidfuzz and jellyfish, of the extra `spelling`)."""
+"""Distances between words in letters and in sound (rapidfuzz and jellyfish, from the extra `spelling`)."""
 
 import importlib.util
 from collections.abc import Iterator, Sequence
@@ -14,34 +14,34 @@ AT_ONCE = 64  # words compared with all others at once
 
 
 def check_installed() -> None:
-    """ValueError, with what to do, unless the libraries are there."""
+    """Raise ValueError unless the libraries are installed."""
     if any(importlib.util.find_spec(name) is None for name in ("rapidfuzz", "jellyfish", "symspellpy")):
         raise ValueError("spell checking needs rapidfuzz, jellyfish and symspellpy: pip install 'unnoise[spelling]'")
 
 
 def edit_distance(one: str, other: str) -> int:
-    """The edits between two words: a letter more, less or other, two neighbours swapped (optimal string alignment)."""
+    """Return the optimal string alignment distance: letters inserted, deleted or replaced, and neighbours swapped."""
     from rapidfuzz.distance import OSA
 
     return OSA.distance(one, other)
 
 
 def swaps(one: str, other: str) -> int:
-    """How many of these edits are swaps: each would be two edits otherwise (Levenshtein)."""
+    """Return how many of these edits are swaps, each of which counts as two edits in the Levenshtein distance."""
     from rapidfuzz.distance import Levenshtein
 
     return Levenshtein.distance(one, other) - edit_distance(one, other)
 
 
 def edit_operations(one: str, other: str) -> "Editops":
-    """The edits without swaps, one by one."""
+    """Return the Levenshtein edits from one word to the other."""
     from rapidfuzz.distance import Levenshtein
 
     return Levenshtein.editops(one, other)
 
 
 def within(words: Sequence[str], others: Sequence[str], distance: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For each word which of the others are at most so many edits away, by their places, and how many edits each is."""
+    """Yield for each word the indices of the other words within a distance, and the distance of each."""
     from rapidfuzz import process
     from rapidfuzz.distance import OSA
 
@@ -54,7 +54,7 @@ def within(words: Sequence[str], others: Sequence[str], distance: int) -> Iterat
 
 @cache
 def sound(word: str) -> str:
-    """How a word sounds in English, roughly: its Metaphone."""
+    """Return the Metaphone of a word, its approximate English sound."""
     from jellyfish import metaphone
 
     return metaphone(word)

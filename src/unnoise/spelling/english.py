@@ -1,10 +1,10 @@
-"""What is English about this spell checker, besides how words sound."""
+"""English word tables of the spell checker: contractions, confused words, spelling variants, endings."""
 
 import re
 
 VOWELS = frozenset("aeiouy")
 ENDINGS = frozenset(("s", "es", "d", "ed", "ing", "e", "ly"))  # grammatical ones
-CONTRACTED = frozenset(("nt", "re", "ve", "ll"))  # what is left of wasn't and we've in a text without apostrophes
+CONTRACTED = frozenset(("nt", "re", "ve", "ll"))  # fragments of wasn't and we've in a text without apostrophes
 ONE_LETTER_WORDS = frozenset("ai")
 PRONOUNS = ("i", "you", "he", "she", "it", "we", "they", "that", "who", "there", "what")
 CLITICS = {"m": ("i",), "ll": PRONOUNS, "ve": ("i", "you", "we", "they"), "re": ("you", "we", "they"), "d": PRONOUNS}
@@ -41,14 +41,14 @@ yolk, your you're
 """
 CONFUSED = {
     word: frozenset(words.split()) - {word} for words in _CONFUSED.replace("\n", " ").split(",") for word in words.split()
-}  # known words that are often written for each other
+}  # known words that are often confused
 _VARIANTS = """\
 aeroplane airplane, aluminium aluminum, cosy cozy, defence defense, grey gray, jewellery jewelry, licence license, moustache
 mustache, mum mom, mummy mommy, mums moms, offence offense, plough plow, programme program, programmes programs, pyjamas
 pajamas, sceptical skeptical, tyre tire, tyres tires
 """
 VARIANTS = frozenset(frozenset(words.split()) for words in _VARIANTS.replace("\n", " ").split(","))
-_BRITISH = (  # endings, and what they are in American spelling
+_BRITISH = (  # British endings and their American spelling
     (re.compile(r"(\w{3,})our(s|ed|ing|ite|ites|ful|able|less|hood)?"), r"\1or\2"),
     (re.compile(r"(\w{3,})re(s?)"), r"\1er\2"),
     (re.compile(r"(\w{4,})is(e|es|ed|er|ing|ation)"), r"\1iz\2"),
@@ -57,7 +57,7 @@ _BRITISH = (  # endings, and what they are in American spelling
 
 
 def are_variants(one: str, other: str) -> bool:
-    """Whether two words are one, in British and in American spelling: neither is a mistake for the other."""
+    """Return whether two words are the British and the American spelling of one word."""
     if frozenset((one, other)) in VARIANTS:
         return True
     return any(
@@ -69,7 +69,7 @@ def are_variants(one: str, other: str) -> bool:
 
 
 def differ_by_ending(one: str, other: str) -> bool:
-    """Whether one of two words is the other with a grammatical ending, its last consonant doubled before it or not."""
+    """Return whether one word is the other plus a grammatical ending, with or without a doubled consonant."""
     shorter, longer = sorted((one, other), key=len)
     rest = longer[len(shorter) :] if longer.startswith(shorter) else ""
     return rest in ENDINGS or (rest[:1] == shorter[-1:] and rest[:1] not in VOWELS and rest[1:] in ENDINGS)

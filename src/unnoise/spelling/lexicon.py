@@ -1,4 +1,4 @@
-"""English words beyond those of a training text: the list that comes with symspellpy (82,765 words, MIT licence)."""
+"""English words beyond the training text: the 82,765 words of symspellpy (MIT licence)."""
 
 import importlib.util
 from functools import cache
@@ -9,8 +9,8 @@ FILE = "frequency_dictionary_en_82_765.txt"
 
 @cache
 def lexicon() -> frozenset[str]:
-    """The words, in lower case; none where the list is not there."""
-    spec = importlib.util.find_spec("symspellpy")  # of which only the list is read
+    """Return the words in lower case, or none if symspellpy is not installed."""
+    spec = importlib.util.find_spec("symspellpy")  # only its word list is used
     path = Path(spec.origin).with_name(FILE) if spec is not None and spec.origin else None
     if path is None or not path.is_file():
         return frozenset()

@@ -1,4 +1,4 @@
-"""Misspellings in a training text: rare words that are a usual slip away from a word that is far more frequent."""
+"""Misspellings in a training text: rare words that are one common slip away from a far more frequent word."""
 
 import math
 from collections.abc import Container, Iterator, Mapping
@@ -8,25 +8,27 @@ from unnoise.spelling.english import ENDINGS, VOWELS
 
 
 class Slip(NamedTuple):
-    """A way to misspell words of so many letters and more, and how much more frequent than the misspelling a word must be:
-    2^(bits − letters) times, since two long words that are so near to each other are seldom two words."""
+    """A common misspelling of words with at least `shortest` letters.
+
+    The word must be 2^(bits − letters) times as frequent as the misspelling, because two long words are seldom so similar.
+    """
 
     bits: int
     shortest: int
 
 
-CONSONANT_DOUBLED = Slip(13, 5)  # or not
+CONSONANT_DOUBLED = Slip(13, 5)  # or the reverse
 LETTER_LEFT_OUT = Slip(15, 6)
 LETTERS_SWAPPED = Slip(14, 6)
-A_FOR_E = Slip(14, 6)  # or e for a
+A_FOR_E = Slip(14, 6)  # or the reverse
 LEAST_RATIO = 10
 REGULAR = (*ENDINGS, "er")
 
 
 def misspellings(counts: Mapping[str, int]) -> set[str]:
-    """The words of a list with counts that are probably misspellings of others.
+    """Return the words of a list that are probably misspellings of others.
 
-    A word plus a regular ending (payer, celled) is none, unless the consonant before it should be doubled (refered).
+    A word plus a regular ending (payer, celled) is correct unless the consonant before it should be doubled (refered).
     """
     found: dict[str, Slip] = {}
     for word, count in counts.items():
@@ -38,7 +40,7 @@ def misspellings(counts: Mapping[str, int]) -> set[str]:
 
 
 def slips(word: str) -> Iterator[tuple[str, Slip]]:
-    """Usual misspellings of a word, none of them at its first letter."""
+    """Yield common misspellings of a word; its first letter never changes."""
     for i in range(1, len(word)):
         before, letter, after = word[:i], word[i], word[i + 1 :]
         if letter not in VOWELS:
@@ -54,6 +56,6 @@ def slips(word: str) -> Iterator[tuple[str, Slip]]:
 
 
 def _is_regular(word: str, counts: Container[str], misspelled: Container[str]) -> bool:
-    """Whether it is a word of the list with a regular ending."""
+    """Return whether this is another word of the list plus a regular ending."""
     stems = (word.removesuffix(ending) for ending in REGULAR if word.endswith(ending))
     return any(stem in counts and stem not in misspelled for stem in stems)

@@ -1,4 +1,4 @@
-"""The words of a text that may be corrected, and where they stand."""
+"""The words of a text that may be corrected, and their positions."""
 
 import itertools
 import re
@@ -9,13 +9,13 @@ from unnoise.spelling.counting import WORD
 from unnoise.spelling.english import CONTRACTIONS
 
 TOKEN = re.compile(r"\S+")
-ADDRESS = ("@", "://", "www.")  # a token with one of these is left alone
+ADDRESS = ("@", "://", "www.")  # a string with one of these is never changed
 EXPANDED = frozenset(CONTRACTIONS.values())
 OPENERS = '.!?:"“'  # a word after these, with a capital, begins a sentence
 
 
 class Span(NamedTuple):
-    """A word, or two that could be one: which characters they cover, the word, and what comes after it, as written."""
+    """A word, or two words that may be one: their characters, the first word, and the text after it as written."""
 
     start: int
     stop: int
@@ -26,9 +26,9 @@ class Span(NamedTuple):
 
 
 def find_spans(text: str, known: Container[str], keep: Collection[str] = ()) -> Iterator[Span]:
-    """The words of a text in order but for those to keep; two words are taken together if they would be one that is known.
+    """Yield the words of a text in order, without those to keep; two words that join to a known one share a span.
 
-    Addresses are left alone, and so are letters that are part of something longer (sha256, matinée).
+    Addresses are skipped, and so are letters inside longer strings (sha256, matinée).
     """
     last = 0
     for match, following in itertools.pairwise(itertools.chain(_words(text), [None])):
@@ -48,7 +48,7 @@ def find_spans(text: str, known: Container[str], keep: Collection[str] = ()) -> 
 
 
 def _is_contraction(word: str, known: Container[str]) -> bool:
-    """Whether a word with an apostrophe is one of those that are confused with others (it's, you're), and known."""
+    """Return whether a word is a known contraction such as it's or you're, which may be confused with other words."""
     return word in EXPANDED and all(part in known for part in word.split("'"))
 
 

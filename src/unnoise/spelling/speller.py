@@ -157,7 +157,7 @@ class Speller:
         likeliest. complete: yield all words that have alternatives, and score all candidates.
         """
         if self.word_candidates:
-            yield from self.word_candidates.of(text, list(self._by_words(text, keep, complete)), complete)
+            yield from self.word_candidates.score(text, list(self._by_words(text, keep, complete)), complete)
             return
         sets = list(self._without_context(text, keep, complete))
         asked = [candidates if complete else self._undecided(candidates) for candidates in sets]
@@ -181,7 +181,7 @@ class Speller:
     def _without_context(self, text: str, keep: Collection[str], complete: bool) -> Iterator[list[Candidate]]:
         margin, decided = (math.inf, math.inf) if complete else (MARGIN, self.decided)
         spans = list(find_spans(text, self.words.counts, keep))
-        alternatives = self.alternatives.of({(span.word, span.rest.lower()) for span in spans}, margin, decided, MOST)
+        alternatives = self.alternatives.find({(span.word, span.rest.lower()) for span in spans}, margin, decided, MOST)
         for span in spans:
             found = alternatives.get((span.word, span.rest.lower()), [])
             capital = self.channel.name * span.name + self.channel.opening * span.opening
@@ -193,7 +193,7 @@ class Speller:
         """Yield alternatives for a model over word pieces; a pair of words that may be one comes before its first word."""
         spans = list(find_spans(text, self.words.counts, keep))
         margin = math.inf if complete else MARGIN + (self.channel.context + self.channel.known_context) * -FLOOR
-        alternatives = self.alternatives.of({(span.word, "") for span in spans}, margin, margin, MOST_BY_WORDS)
+        alternatives = self.alternatives.find({(span.word, "") for span in spans}, margin, margin, MOST_BY_WORDS)
         for span in spans:
             if span.rest:
                 yield span, [span.word + span.rest.strip().lower()]

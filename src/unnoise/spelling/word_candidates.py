@@ -1,4 +1,4 @@
-"""Candidates and what a model over word pieces says of them: those of a word list, and those that the model proposes."""
+"""Candidates scored by a model over word pieces: alternatives from a word list, and proposals of the model."""
 
 import math
 from collections import Counter
@@ -13,37 +13,37 @@ from unnoise.spelling.spans import Span
 from unnoise.spelling.word_context import Answer, Reading, WordContext
 from unnoise.spelling.words import Words
 
-FLOOR = -12.0  # nats: what fits less is taken to fit so much, as is a word that the training text does not have
-GAIN = 3.0  # nats by which a candidate of several tokens is expected to be likelier in its context than by its count
-DOUBTFUL = 5  # a word that the training text has less often is hidden from those around it
-LIKELY = 0.5  # probability of a word that is read in place of one that may be misspelled
-NEIGHBOURS = 8  # words that it is read by
-SAME_SOUND = 4  # edits between known words that sound the same
-PIECED = 3  # candidates of several tokens that are asked about at a place
-NEAR = 1.5  # nats behind the likeliest candidate within which another may turn out to be likelier
+FLOOR = -12.0  # nats: lower bound on context scores, and the score of unknown words
+GAIN = 3.0  # nats that context is expected to add to a candidate of several tokens
+DOUBTFUL = 5  # words with fewer occurrences are masked in the context of other words
+LIKELY = 0.5  # probability above which a correction replaces a masked word in the context of others
+NEIGHBOURS = 8  # words on either side that see the correction
+SAME_SOUND = 4  # maximum number of edits between known words that sound the same
+PIECED = 3  # maximum number of candidates of several tokens that are scored at a place
+NEAR = 1.5  # nats behind the likeliest candidate within which others are scored exactly
 
 
 class Case(NamedTuple):
-    """A part of a text with its candidates and their tokens; the first is what is written."""
+    """A part of a text with its candidates and their tokens; the first candidate is the written text."""
 
     span: Span
     candidates: list[Candidate]
     tokens: list[list[int]]
-    known: bool  # whether what is written is a word that the training text has
+    known: bool  # whether the written text is in the training text
     values: list[float]  # log p of each
 
 
 class WordCandidates:
-    """Adds to candidates what the model says of them, and words that it finds likely and that are like what is written."""
+    """Adds context scores to candidates, and adds similar words that the model finds likely."""
 
     def __init__(self, context: WordContext, words: Words, channel: Channel):
         self.context, self.words, self.channel = context, words, channel
 
-    def of(self, text: str, sets: list[tuple[Span, list[str]]], complete: bool = False) -> Iterator[list[Candidate]]:
-        """The candidates of each place that have to be compared; with `complete` also where what is written is the only one.
+    def score(self, text: str, sets: list[tuple[Span, list[str]]], complete: bool = False) -> Iterator[list[Candidate]]:
+        """Yield the candidates of each place that has a choice, or of every place if `complete`.
 
-        Words that may be misspelled say nothing about each other at first. Where one of them is probably another word, that is
-        read in its place, and those that may be misspelled near it are asked about again.
+        Words that may be misspelled are masked in each other's context at first. The probable correction of a word then
+        takes its place, and the other doubtful words near it are scored again.
         """
         reading = self.context.read(text, self._is_doubtful)
         cases = self._answered(reading, [self._case(text, span, others) for span, others in sets])
@@ -63,7 +63,7 @@ class WordCandidates:
                 ]
 
     def _answered(self, reading: Reading, cases: list[Case]) -> list[Case]:
-        """The cases with log p of their candidates, and with those that the model proposes."""
+        """Return the cases with the proposals of the model and log p of all candidates."""
         places = [self.context.place(reading, case.span.start, 1 + bool(case.span.rest)) for case in cases]
         asked = [[tokens[0] for tokens in case.tokens if len(tokens) == 1] for case in cases]
         answers = self.context.one_token(reading, places, asked)
@@ -78,14 +78,14 @@ class WordCandidates:
         return [case._replace(values=values) for case, values in zip(cases, first, strict=True)]
 
     def _mended(self, case: Case) -> list[int] | None:
-        """The tokens of another word that is likelier than not to be meant."""
+        """Return the tokens of a correction that is likelier than not, if there is one."""
         scores = self._scores(case, case.values)
         best = max(range(len(scores)), key=scores.__getitem__)
         surely = sum(math.exp(score - scores[best]) for score in scores) < 1 / LIKELY
         return case.tokens[best] if best and surely else None
 
     def _is_doubtful(self, word: str) -> bool:
-        """Whether a word may be misspelled, or is so rare that the model has not learned what it says about others."""
+        """Return whether a word may be misspelled, or is too rare to be useful context."""
         return min(self.words.counts.get(part, 0) for part in self.words.parts(word)) < DOUBTFUL
 
     def _case(self, text: str, span: Span, others: list[str]) -> Case:
@@ -98,7 +98,7 @@ class WordCandidates:
         return Case(span, candidates, tokens, known, [])
 
     def _with_proposals(self, case: Case, answer: Answer) -> Case:
-        """With words that are likely at the place and like what is written."""
+        """Add words that are likely in this context and similar to the written word."""
         word = case.span.word
         if case.span.rest or len(word) < 2:
             return case
@@ -113,7 +113,7 @@ class WordCandidates:
         return case._replace(candidates=[*case.candidates, *proposals], tokens=[*case.tokens, *tokens])
 
     def _expected(self, case: Case, answer: Answer) -> list[float]:
-        """log p of the candidates: of one token as the model says, of several as their counts tell; none of an unknown word."""
+        """Return log p of the candidates: from the model for one token, estimated by counts for several, −∞ if unknown."""
         likely = dict(answer.likeliest)
         values = [
             answer.asked.get(tokens[0], likely.get(tokens[0], FLOOR)) if len(tokens) == 1 else self._by_count(one.text)
@@ -125,7 +125,7 @@ class WordCandidates:
         return max(FLOOR, GAIN + sum(map(self.words.log_p, self.words.parts(text.lower()))))
 
     def _undecided(self, case: Case, values: list[float]) -> list[int]:
-        """The candidates of several tokens that the model has to be asked about, since they may be the likeliest."""
+        """Return the candidates of several tokens that may be the likeliest and need an exact score."""
         scores = self._scores(case, values)
         best = max(scores)
         if scores[0] - NEAR > max(scores[1:], default=-math.inf):
@@ -141,14 +141,14 @@ class WordCandidates:
         ]
 
     def _context(self, case: Case, i: int, log_p: float) -> dict[str, float]:
-        """The evidence of its context for the i-th candidate."""
+        """Return the context evidence of the i-th candidate."""
         value = math.log(math.exp(log_p) + math.exp(FLOOR))
         pieces = float(len(case.tokens[i]) - 1) if i or case.known else 0.0
         return {"context": value, "known_context": value * case.known, "pieces": pieces}
 
 
 def alike(written: str, other: str, known: bool) -> bool:
-    """Whether a word that fits may be meant by what is written: by a known word only what sounds the same, or is nearest."""
+    """Return whether a likely word is similar enough to the written one; for a known word it must sound alike or be nearest."""
     edits = edit_distance(written, other)
     if known:
         near = edits == 1 or (edits <= SAME_SOUND and sound(written) == sound(other)) or differ_by_ending(written, other)

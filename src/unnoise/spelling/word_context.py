@@ -1,11 +1,11 @@
-"""What a model of masked noise over word pieces says of candidates in their context: log p(candidate | both sides), in nats.
+"""Context scores of candidates with a masked model over word pieces: log p(candidate | both sides), in nats.
 
-A word is hidden behind as many masks as the candidate has tokens, and read from left to right, the tokens after j masked:
+A word is replaced by as many masks as the candidate has tokens, and they are revealed from left to right:
 
     log p(w | a, c) = Σ_j log μ(w_j | a, w_{<j}, masks, c),
 
-which any order of reveals gives (ARDM, arXiv:2110.02037). For all candidates of one token one position of one row answers, and
-a row hides several words that are far apart, so that a text is read about `APART` + 1 times.
+which holds for any order of reveals (ARDM, arXiv:2110.02037). One masked position scores all candidates of one token, and a row
+masks several words that are far apart, so a text takes about `APART` + 1 rows for each window.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,31 +25,32 @@ if TYPE_CHECKING:
     from unnoise.model.model import Model
 
 Result = TypeVar("Result")
-APART = 6  # tokens between two words that are hidden in the same row
-WINDOW = 32  # tokens of a row that asks about a candidate of several tokens, itself among them
-ROWS = 64  # rows of a network call, at most
-ROUND = 8  # rows have a multiple of so many tokens
-RANKED = 96  # tokens of a place that are remembered, the likeliest
+APART = 6  # tokens between two words that are masked in the same row
+WINDOW = 32  # tokens of a row that scores a candidate of several tokens
+ROWS = 64  # maximum number of rows of a network call
+ROUND = 8  # row lengths are multiples of this
+RANKED = 96  # number of likeliest tokens that are kept for a place
 
 
 class Row(NamedTuple):
-    """Tokens, some of them masks, and the positions whose distributions are asked for."""
+    """A network input, and the positions to predict."""
 
     tokens: list[int]
     places: list[int]
 
 
 class Answer(NamedTuple):
-    """What stands at a hidden place, if it is one token: all log-probabilities of the tokens asked for, and the likeliest."""
+    """Log-probabilities of one masked token: of the requested tokens, and of the likeliest."""
 
     asked: dict[int, float]
     likeliest: list[tuple[int, float]]
 
 
 class Reading:
-    """A text as tokens, in units: each word with the blank before it, and what stands between words.
+    """A text as units of tokens: each word with the blank before it, and the text between words.
 
-    starts: the token at which each unit begins, and the end. unit_at: the unit of each character at which a word begins.
+    starts: the first token of each unit, and the number of all tokens.
+    unit_at: the unit of each word, by the word's first character.
     """
 
     def __init__(self, units: list[list[int]], unit_at: dict[int, int]):
@@ -59,22 +60,22 @@ class Reading:
         self.unit_at = unit_at
 
     def with_words(self, words: Mapping[int, list[int]]) -> "Reading":
-        """The same with other tokens for some units."""
+        """Return a copy with other tokens for some units."""
         return Reading([words.get(i, unit) for i, unit in enumerate(self.units)], self.unit_at)
 
 
 class Place(NamedTuple):
-    """A part of a reading that a candidate may stand at: the tokens from start to stop."""
+    """The tokens of a reading, from start to stop, that a candidate replaces."""
 
     start: int
     stop: int
 
 
 class WordContext:
-    """A model's view of words in their context, for a codec in which a blank belongs to the word after it.
+    """Context scores with a codec in which a blank belongs to the word after it.
 
-    words: the tokens that are a blank and a word, which may go on with letters in other places. plain: how a text is brought to
-    the letters of the training text, if the tokens tell that these are the 27 of text8.
+    words: the tokens that are a blank and letters, without the blank.
+    plain: the normalisation of texts, if the codec has only the 27 symbols of text8.
     """
 
     def __init__(self, model: "Model"):
@@ -84,22 +85,22 @@ class WordContext:
 
     @property
     def process(self) -> Masked:
-        """The model's process, wherever it has been moved."""
+        """The model's process on its current device."""
         assert isinstance(self.model.process, Masked)
         return self.model.process
 
     # ---- texts as tokens ----------------------------------------------------------------------------------------------------
 
     def encode(self, text: str, blank: bool = True) -> list[int]:
-        """The tokens of words, after a blank or not."""
+        """Return the tokens of words, with or without a blank before them."""
         if self.plain:
             text = " ".join(self.plain.normalise(text).split())
         return self.codec.encode(" " * (blank and bool(text)) + text).tolist()
 
     def read(self, text: str, is_hidden: Callable[[str], bool] = lambda word: False) -> Reading:
-        """The tokens of a text; words are lowered and digits spelled out where the model knows letters only.
+        """Return a text as tokens, in lower case and with digits spelled out if the model has letters only.
 
-        is_hidden: whether a word, in lower case, says nothing about those around it, and is a mask to them.
+        is_hidden: whether a word, in lower case, is masked in the context of other words.
         """
         units: list[list[int]] = []
         unit_at: dict[int, int] = {}
@@ -122,16 +123,16 @@ class WordContext:
             units.append(self.encode(between, blank=False))
 
     def place(self, reading: Reading, start: int, words: int = 1) -> Place:
-        """The tokens of some words from the one that begins at a character."""
+        """Return the tokens of `words` units from the word that begins at a character."""
         unit = reading.unit_at[start]
         return Place(reading.starts[unit], reading.starts[unit + words])
 
-    # ---- what the model says ------------------------------------------------------------------------------------------------
+    # ---- scores -------------------------------------------------------------------------------------------------------------
 
     def one_token(self, reading: Reading, places: Sequence[Place], asked: Sequence[Sequence[int]]) -> list[Answer]:
-        """For each place log p of tokens that may stand there alone, given all else but words far from it.
+        """Return log p of single tokens at each place, given the text around it.
 
-        Rows are windows around stretches of the text; each hides places that are at least `APART` tokens apart.
+        Rows are windows around stretches of the text; each masks places that are at least `APART` tokens apart.
         """
         rows: list[Row] = []
         owners: list[list[int]] = []
@@ -152,9 +153,9 @@ class WordContext:
         return [answers[i] for i in range(len(places))]
 
     def chain(self, reading: Reading, candidates: Sequence[tuple[Place, list[int]]]) -> list[float]:
-        """log p(w | both sides) of candidates of any number of tokens, exactly; those that begin alike share rows."""
+        """Return the exact log p(w | both sides) of candidates of any length; a common beginning shares rows."""
         asked: dict[tuple[int, ...], Row] = {}
-        wanted: dict[tuple[int, ...], list[tuple[int, int]]] = {}  # for each row whose token's probability is needed
+        wanted: dict[tuple[int, ...], list[tuple[int, int]]] = {}  # for each row, the candidates and their tokens
         mask = self.process.mask
         for i, (place, word) in enumerate(candidates):
             before, after = self._sides(reading, place, len(word))
@@ -179,11 +180,11 @@ class WordContext:
 
     @property
     def margin(self) -> int:
-        """Tokens of context on either side of a stretch, at least."""
+        """Minimum number of context tokens on either side of a stretch."""
         return self.model.length // 8
 
     def _stretches(self, reading: Reading, places: Sequence[Place]) -> Iterator[tuple[list[int], int, int]]:
-        """The places in stretches of the text, and from where to where the window of each goes."""
+        """Yield the places of each stretch of the text, and the first and last token of its window."""
         room = self.model.length - 2 * self.margin
         some: list[int] = []
         for i in sorted(range(len(places)), key=places.__getitem__):
@@ -199,7 +200,7 @@ class WordContext:
         return some, max(0, first - self.margin), min(len(reading.tokens), last + self.margin)
 
     def _hide(self, reading: Reading, places: Sequence[Place], first: int, last: int) -> Row:
-        """The tokens from first to last with one mask for each place."""
+        """Return the tokens from first to last with one mask for each place."""
         tokens: list[int] = []
         asked = []
         at = first
@@ -215,9 +216,9 @@ class WordContext:
         return max(tokens, min(self.model.length, -(-tokens // ROUND) * ROUND))
 
     def _ask(self, rows: list[Row], use: Callable[[int, torch.Tensor], Result]) -> Iterator[Result]:
-        """use(i, log μ at the positions that row i asks for, [n, K]) of all rows, those of one length after the other.
+        """Yield use(i, log μ [n, K] at the places of row i) for all rows, grouped by length.
 
-        Rows end in masks that bring them to a multiple of `ROUND` tokens, so that many go through the network together.
+        Rows are padded with masks to a multiple of `ROUND` tokens, so that a network call evaluates many.
         """
         self.model.network.eval()
         process, device = self.process, self.model.device
@@ -241,27 +242,27 @@ class WordContext:
 
 
 def reads_words(model: "Model") -> bool:
-    """Whether a model knows words in their context so well that most are one token to it: masked noise over word pieces."""
+    """Return whether a model has masked noise over word pieces, so that most words are one token."""
     return isinstance(model.process, Masked) and model.codec.joins_blanks
 
 
 @lru_cache(maxsize=8)
 def words_of(codec: Codec) -> dict[int, str]:
-    """The tokens of a codec that are a blank and letters, without the blank."""
+    """Return the tokens of a codec that are a blank and letters, without the blank."""
     shown = ((token, codec.decode([token])) for token in range(codec.vocab) if token != codec.end)
     return {token: text[1:] for token, text in shown if text[:1] == " " and text[1:].isalpha() and text.isascii()}
 
 
 @lru_cache(maxsize=8)
 def has_letters_only(codec: Codec) -> bool:
-    """Whether the tokens of a codec that are longer than a character are made of a…z and blanks alone."""
+    """Return whether all tokens longer than one character consist of a…z and blanks."""
     texts = (codec.decode([token]) for token in range(codec.vocab) if token != codec.end)
     longer = [text for text in texts if len(text) > 1]
     return bool(longer) and all(not text.strip(LETTERS) for text in longer)
 
 
 def _far_apart(places: Sequence[Place], some: list[int]) -> list[list[int]]:
-    """The places in groups, each with at least `APART` tokens between any two of it."""
+    """Group the places so that at least `APART` tokens lie between any two in a group."""
     groups: list[list[int]] = []
     for i in some:
         free = next((group for group in groups if places[group[-1]].stop + APART <= places[i].start), None)
@@ -273,7 +274,7 @@ def _far_apart(places: Sequence[Place], some: list[int]) -> list[list[int]]:
 
 
 def _batches(lengths: Sequence[int], device: torch.device) -> Iterator[tuple[int, list[int]]]:
-    """Rows of the same length, each length with the places of its rows in the list."""
+    """Yield batches of rows of equal length: the length and the indices of the rows."""
     by_length: dict[int, list[int]] = {}
     for i, length in enumerate(lengths):
         by_length.setdefault(length, []).append(i)

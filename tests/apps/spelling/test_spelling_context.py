@@ -11,7 +11,7 @@ from unnoise import Model
 from unnoise.data.bpe import Bpe
 from unnoise.denoiser import predict_clean
 from unnoise.spelling import Candidate, Channel, Speller, Words, word_context
-from unnoise.spelling.channel import WORD_CHANNEL, of_difference
+from unnoise.spelling.channel import WORD_CHANNEL, difference_evidence
 from unnoise.spelling.context import token_span
 from unnoise.spelling.distance import edit_distance
 from unnoise.spelling.spans import Span
@@ -278,7 +278,7 @@ def test_no_two_words_differ_for_less_than_the_limits_say(words: bool) -> None:
     ]
     least = math.inf
     for written, intended in pairs:
-        score = channel.score(of_difference(written, intended))
+        score = channel.score(difference_evidence(written, intended))
         most = edit * edit_distance(written, intended) + rest
         assert score <= most + 1e-9
         least = min(least, edit * edit_distance(written, intended) - score)
