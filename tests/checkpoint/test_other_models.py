@@ -296,7 +296,7 @@ def test_odd_files_are_refused(tiny: Path, capsys: pytest.CaptureFixture[str]) -
         tokenizer.write_bytes(content)
         refused(words)
     tokenizer.unlink()
-    refused("tokenizer must lie beside the weights")
+    refused("tokenizer must lie next to the weights")
     other = tiny.with_name("weights.onnx")
     other.write_bytes(b"anything")
     refused("there is no model in .*weights.onnx: give the folder of one, a .gguf file", other)
@@ -309,7 +309,7 @@ def test_odd_gguf_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "tiny.gguf"
     weights = random_weights(VOCAB)
     write_gguf(path, weights, pre="unheard-of")
-    with pytest.raises(ValueError, match="cuts texts as 'unheard-of', which is not known here"):
+    with pytest.raises(ValueError, match="its pre-tokenizer 'unheard-of' is unknown"):
         unnoise.load(path)
     write_gguf(path, {name: weight for name, weight in weights.items() if "layers.1.mlp.up" not in name})
     with pytest.raises(ValueError, match=r"the tensor blk.1.ffn_up.weight is missing"):

@@ -73,7 +73,7 @@ def test_a_codec_is_chosen_where_there_is_no_tokenizer(
     capsys.readouterr()
     for source, codec, words in (
         (folder, "text8-35", "text8-35 has 35 tokens, and the model 27;"),
-        (written["mdlm"], "text8", "this one has one (tokenizer)"),
+        (written["mdlm"], "text8", "this model has a tokenizer (tokenizer)"),
         (tmp_path / "text8", "text8", "a model of ours knows its own"),
         (folder, "nothing", "unknown codec 'nothing'"),
         (folder, folder / "config.json", "is not a tokenizer, or damaged"),
@@ -256,7 +256,7 @@ def test_lightning_with_and_without_averages(written: dict[str, Path], tmp_path:
         ({"ema_params": {order[0]: state[order[0]]}}, "its ema has no"),
         ({"hyper_parameters": {}}, "holds no configuration"),
         ({"hyper_parameters": {"config": config | {"backbone": "dimamba"}}}, "backbone is 'dimamba'"),
-        ({"hyper_parameters": {"config": config | {"parameterization": "ar"}}}, "not read here"),
+        ({"hyper_parameters": {"config": config | {"parameterization": "ar"}}}, "which is not supported"),
         ({"state_dict": {}}, "no tensors by name"),
         ({"state_dict": [1]}, "no tensors by name"),
     ):

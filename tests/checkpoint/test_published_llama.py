@@ -446,7 +446,7 @@ def test_tensors_that_are_missing_or_more_or_misshapen_are_refused(tmp_path: Pat
         narrow = tensor[..., :-1]
         assert name in said(whole | {name: narrow}) and name in said(whole | {name: tensor[None]})
         assert name in said(whole | {name: torch.zeros(0)})
-        assert "whole numbers" in said(whole | {name: tensor.to(torch.int32)})
+        assert "not floating-point numbers" in said(whole | {name: tensor.to(torch.int32)})
         broken = tensor.clone()
         broken.view(-1)[-1] = torch.nan
         assert "not finite" in said(whole | {name: broken})

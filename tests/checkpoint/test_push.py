@@ -97,7 +97,7 @@ def test_pushed_again_no_old_weights_stay_and_nothing_private_becomes_public(hub
     second.save(tmp_path / "second")
     pushes = [["push", "first", "owner/a"], ["push", "second", "owner/a", "--to", "sedd"]]
     done = run(tmp_path, hub.address, FETCH, [*pushes, [*pushes[0], "--private"]], {"owner/a": "a.pt"})
-    assert done.returncode == 2 and "there already, and public" in done.stderr, done.stderr
+    assert done.returncode == 2 and "the repository exists and is public" in done.stderr, done.stderr
     assert len(hub.repositories["owner/a"].messages) == 2
     files = hub.repositories["owner/a"].files
     assert set(files) == {"README.md", "config.json", "tokenizer.json", "pytorch_model.bin"}
@@ -112,7 +112,7 @@ def test_what_cannot_be_pushed_is_said_before_anything_is(hub: Hub, tmp_path: Pa
     wrong = {
         "the layout duo is for the method udlm": [*push, "--to", "duo"],
         "there is no model in nothing": ["push", "nothing", "owner/a"],
-        "called owner/name, found 'a'": ["push", "ours", "a"],
+        "must be owner/name, found 'a'": ["push", "ours", "a"],
     }
     done = run(tmp_path, hub.address, f"{PUSH}; print(codes)", list(wrong.values()))
     assert done.stdout == "[2, 2, 2]\n" and len(done.stderr.splitlines()) == 3, done.stderr
@@ -120,7 +120,7 @@ def test_what_cannot_be_pushed_is_said_before_anything_is(hub: Hub, tmp_path: Pa
     tokens = "import os; os.environ['HF_TOKEN'] = 'hf_other'; print(main(one)); os.environ['HF_TOKEN'] = ''; print(main(one))"
     done = run(tmp_path, hub.address, f"{PUSH}; one = json.loads(sys.argv[2]); {tokens}", [], push)
     assert done.stdout == "2\n2\n" and len(done.stderr.splitlines()) == 2, done.stderr
-    assert "does not take the token" in done.stderr and "there is no token for the hub" in done.stderr
+    assert "does not accept the token" in done.stderr and "there is no token for the hub" in done.stderr
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{closed.getsockname()[1]}"

@@ -49,7 +49,7 @@ def test_which_of_the_last_rows_is_the_mask_of_flex_mdm() -> None:
     noise = described["interpolant"]
     for padding, mask in ((noise["tokens"] - 2, noise["tokens"] - 1), (noise["tokens"] - 1, noise["tokens"] - 2)):
         noise["pad_token"], noise["mask_token"] = padding, mask
-        assert flexmdm.layout(described).swapped is (mask < padding)
+        assert flexmdm.flexmdm_layout(described).swapped is (mask < padding)
 
 
 def test_linear_scaling_divides_the_places() -> None:
@@ -72,7 +72,7 @@ def test_linear_scaling_divides_the_places() -> None:
         "tokenizer.ggml.eos_token_id": 0,
     }
     found: dict[str, Tensor] = {"token_embd.weight": torch.zeros(vocab, width), "output_norm.weight": torch.ones(width)}
-    config = gguf_file._decoder(about, found).config | {"depth": 1}
+    config = gguf_file._gguf_model(about, found).config | {"depth": 1}
     plain = Llama(**(config | {"rotary_factors": ()}))
     scaled = Llama(**config)
     assert torch.allclose(4 * scaled.frequencies, 1 * plain.frequencies)

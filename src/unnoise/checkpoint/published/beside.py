@@ -1,6 +1,7 @@
-"""The tokenizer that lies beside published weights: tokenizer.json, or GPT-2's vocab.json and merges.txt."""
+"""Tokenizers of published models: tokenizer.json, or GPT-2's vocab.json and merges.txt, next to the weights."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -10,43 +11,34 @@ from unnoise.data.bytes import Bytes
 from unnoise.data.codec import Characters, Codec, Text8
 from unnoise.data.numbers import Numbers
 from unnoise.data.tokenizer import PretrainedTokenizer
+from unnoise.files import read_bytes
 
 GPT2_FILES = ("vocab.json", "merges.txt")
 MASK = "[MASK]"
+MAX_CONFIG_BYTES = 64 * 2**20
 
 
-def tokenizer_beside(folder: Path) -> Tokenizer | None:
-    """The tokenizer in a folder, None where there is none."""
+def find_tokenizer(folder: Path, gpt2: bool = True) -> Tokenizer | None:
+    """Load the tokenizer of a folder, or return None if there is none. gpt2: accept vocab.json and merges.txt as GPT-2's."""
     if (folder / FILE).exists():
         return read_tokenizer(folder / FILE)
-    if all((folder / name).exists() for name in GPT2_FILES):
+    if gpt2 and all((folder / name).exists() for name in GPT2_FILES):
         return Bpe.gpt2(folder).tokenizer
     return None
 
 
-def codec_beside(folder: Path, vocab: int, masked: bool, end: int | None = None) -> Codec:
-    """The codec of a model that knows tokens 0…vocab − 1: its tokenizer, or plain numbers where there is none.
+def codec_for(tokenizer: Tokenizer | None, vocab: int, end: int | None = None, *, drop_added: bool = False) -> Codec:
+    """Return the codec of a model with tokens 0…vocab − 1: its tokenizer, or plain numbers without one.
 
-    masked: whether its mask is the token after these. What was added to the tokenizer from there on, the mask or padding, is no
-    part of texts. end: the token that ends a text, None for diffusion models: the windows that they learned from go over ends,
-    and begin with one.
+    end: the EOS token. Diffusion models trained on windows of a stream have none.
+    drop_added: remove added tokens ≥ vocab (a mask, padding) from the tokenizer, since no text contains them.
     """
-    tokenizer = tokenizer_beside(folder)
     if tokenizer is None:
         return Numbers(vocab, end)
-    mask = tokenizer.token_to_id(MASK)
-    if masked and mask is not None and mask < vocab:
-        raise ValueError(f"its tokenizer has {MASK} as token {mask}, and not behind the {vocab:,} tokens of texts")
-    return codec_of_tokenizer(tokenizer, vocab, end)
+    return PretrainedTokenizer(_without_added(tokenizer, vocab) if drop_added else tokenizer, vocab, end)
 
 
-def codec_of_tokenizer(tokenizer: Tokenizer, vocab: int, end: int | None = None) -> Codec:
-    """Return the codec of a model of tokens 0…vocab − 1, without what was added to its tokenizer from there on."""
-    return PretrainedTokenizer(_first_tokens(tokenizer, vocab), vocab, end)
-
-
-def _first_tokens(tokenizer: Tokenizer, vocab: int) -> Tokenizer:
-    """The same tokenizer without the added tokens of a number ≥ vocab."""
+def _without_added(tokenizer: Tokenizer, vocab: int) -> Tokenizer:
     described = json.loads(tokenizer.to_str())
     added = described.get("added_tokens") or []
     kept = [token for token in added if token["id"] < vocab]
@@ -55,11 +47,26 @@ def _first_tokens(tokenizer: Tokenizer, vocab: int) -> Tokenizer:
     try:
         return Tokenizer.from_str(json.dumps(described | {"added_tokens": kept}))
     except Exception as error:  # the library raises bare exceptions
-        raise ValueError(f"its tokenizer cannot do without its tokens from {vocab} on ({error})") from error
+        raise ValueError(f"the tokens ≥ {vocab} cannot be removed from its tokenizer ({error})") from error
+
+
+def special_token(folder: Path, tokenizer: Tokenizer, kind: str) -> int | None:
+    """Return the number of a token such as `mask_token`, if tokenizer_config.json or special_tokens_map.json names it."""
+    for file in ("tokenizer_config.json", "special_tokens_map.json"):
+        if not (folder / file).exists():
+            continue
+        try:
+            named = json.loads(read_bytes(folder / file, MAX_CONFIG_BYTES, "configuration"))[kind]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+        text = named.get("content") if isinstance(named, Mapping) else named
+        if isinstance(text, str) and tokenizer.token_to_id(text) is not None:
+            return tokenizer.token_to_id(text)
+    return None
 
 
 def tokenizer_of_codec(codec: Codec) -> Tokenizer | None:
-    """The tokenizer.json of a codec of ours; None for what is no text. Characters that it lacks are left out of a text."""
+    """Return a codec of ours as a tokenizer.json, or None if it does not encode text. It drops unknown characters."""
     match codec:
         case Bpe() | PretrainedTokenizer():
             return codec.tokenizer
@@ -80,7 +87,7 @@ def tokenizer_of_codec(codec: Codec) -> Tokenizer | None:
 
 
 def _byte_symbols() -> list[str]:
-    """How byte-level tokenizers write each byte: those that can be printed as they are, the others from 256 on (GPT-2)."""
+    """Return the symbol of each byte in byte-level BPE: printable bytes stand for themselves, others start at 256 (GPT-2)."""
     printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printed]
     return [chr(byte) if byte in printed else chr(256 + others.index(byte)) for byte in range(256)]

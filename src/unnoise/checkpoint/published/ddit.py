@@ -1,6 +1,6 @@
-"""What the layouts of SEDD, MDLM, BD3-LM, Duo, UDLM, GIDD and Flex-MDM have in common: one network, by one set of names.
+"""The network shared by SEDD, MDLM, BD3-LM, Duo, UDLM, GIDD and Flex-MDM, under one set of tensor names.
 
-| in their files | here (network/ddit.py) |
+| their files | our network (network/ddit.py) |
 |---|---|
 | vocab_embed.embedding | embed.weight |
 | sigma_map.mlp.{0,2} | time_embed.{0,2} |
@@ -10,7 +10,7 @@
 | output_layer.{norm_final, linear, adaLN_modulation} | {norm, head, adaln} |
 | len_pred.{norm, adaLN, proj1, proj2} | gap_head.{norm, adaln, up, head} |
 
-before which stand `backbone.`, `model.`, `module.` (DistributedDataParallel) or `_orig_mod.` (torch.compile).
+The names may have the prefixes `backbone.`, `model.`, `module.` (DistributedDataParallel) and `_orig_mod.` (torch.compile).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,10 +21,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unnoise.checkpoint.published.beside import MASK, codec_beside, tokenizer_beside
-from unnoise.checkpoint.published.fields import whole
-from unnoise.checkpoint.published.numbers import check_numbers
-from unnoise.checkpoint.published.reader import Choices, Published, Reader, of_type
+from unnoise.checkpoint.published.beside import MASK, codec_for, find_tokenizer
+from unnoise.checkpoint.published.fields import read_int
+from unnoise.checkpoint.published.numbers import Tensors
+from unnoise.checkpoint.published.reader import Choices, Published, Reader, type_reader
 from unnoise.checkpoint.published.tensor_files import folder_tensors
 from unnoise.method_table import method as method_named
 from unnoise.network.ddit import WAVES, frequencies
@@ -52,14 +52,21 @@ BLOCK = {
 
 @dataclass(frozen=True)
 class Layout:
-    """What a configuration says of a checkpoint.
+    """A checkpoint as its configuration describes it.
 
-    layout: its name. method: ours, with its options. length, heads: which no tensor tells. sizes: what the configuration says
-    of sizes that the tensors tell too, by our names (vocab, width, depth, cond_width). special: how many rows of the embedding
-    are behind the tokens of texts: a mask, padding. tokens: how many tokens of texts there are, where that is said otherwise.
-    rounded: to a multiple of what rows may be rounded up. reads: fields of the network about time. labels: how many classes.
-    gaps: whether there is a head for gaps. swapped: whether the last two rows are exchanged. own_mask: whether the mask is
-    a token of the tokenizer, where that has one. notes: what is worth to be kept.
+    layout: name of the layout.
+    method: our method, with its settings.
+    length, heads: maximum sequence length and number of heads, which the tensors do not show.
+    sizes: sizes to compare with the tensors, by our names (vocab, width, depth, cond_width).
+    special: number of embedding rows after the tokens of texts, for a mask and padding.
+    tokens: number of text tokens, if the configuration states it.
+    rounded: multiple to which the number of embedding rows may be rounded up.
+    time_fields: fields of our network that describe its time input.
+    labels: number of classes.
+    gaps: whether the network has a head for gaps.
+    swapped: whether the last two rows are exchanged.
+    own_mask: whether a mask in the tokenizer is the model's mask.
+    notes: facts to save with the model.
     """
 
     layout: str
@@ -70,7 +77,7 @@ class Layout:
     special: int = 0
     tokens: int | None = None
     rounded: int = 1
-    reads: Mapping[str, Any] = field(default_factory=dict)
+    time_fields: Mapping[str, Any] = field(default_factory=dict)
     labels: int = 0
     gaps: bool = False
     swapped: bool = False
@@ -79,20 +86,20 @@ class Layout:
 
 
 def bare_names(found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors without what stands before their names, or ValueError if two become one."""
+    """Return the tensors without the prefixes of their names; raise ValueError if two names become equal."""
     named: dict[str, Tensor] = {}
     for name, tensor in found.items():
         bare = name
         while bare.startswith(PREFIXES):
             bare = bare[bare.index(".") + 1 :]
         if bare in named:
-            raise ValueError(f"the tensor {bare} is there twice")
+            raise ValueError(f"the file has two tensors named {bare}")
         named[bare] = tensor
     return named
 
 
 def names(config: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-    """Our name, theirs and the shape of every weight of a network, in the order of their `parameters()`."""
+    """Yield our name, their name and the shape of every weight, in the order of their `parameters()`."""
     width, hidden, condition, vocab = (config[name] for name in ("width", "hidden", "cond_width", "head_rows"))
     yield "embed.weight", EMBEDDING, (config["inputs"], width)
     yield "time_embed.0.weight", "sigma_map.mlp.0.weight", (condition, WAVES)
@@ -126,69 +133,77 @@ def names(config: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[int, ...]
 
 
 def read_ddit(layout: Layout, found: Mapping[str, Tensor], folder: Path, choices: Choices) -> Published:
-    """The model of a layout from its tensors and the tokenizer beside them, or ValueError."""
+    """Return the model of a layout, given its tensors and the folder of its tokenizer."""
     tensors = bare_names(found)
     sizes = tensor_sizes(tensors, layout)
     if layout.labels and len(tensors.get(LABELS, ())) != layout.labels + 1:
-        raise ValueError(f"the tensor {LABELS} has not the rows of {layout.labels} classes and one more")
-    rows, mask = sizes["vocab"], mask_inside(layout, sizes["vocab"], folder, choices.mask_token)
-    special = special_rows(layout, rows, choices.mask_token) if mask is None else 0
-    vocab = rows - special
-    named = choices.method or layout.method
-    method = method_named(named)
+        raise ValueError(f"the tensor {LABELS} must have {layout.labels + 1} rows, one for each class and one for no class")
+    tokenizer = find_tokenizer(folder)
+    named_mask = None if tokenizer is None else tokenizer.token_to_id(MASK)
+    rows = sizes["vocab"]
+    mask = inner_mask(layout, rows, named_mask, choices.mask_token)
+    vocab = rows - (special_rows(layout, rows, choices.mask_token) if mask is None else 0)
+    if vocab < rows and named_mask is not None and named_mask < vocab:
+        raise ValueError(f"its tokenizer has {MASK} as token {named_mask}, which must come after the {vocab:,} tokens of texts")
+    method_name = choices.method or layout.method
+    method = method_named(method_name)
     needed = method.parameterization.network_config(method.process(vocab), layout.length, method.time_free)
     config = {
         **{name: sizes[name] for name in ("width", "depth", "hidden", "cond_width")},
         **{"heads": layout.heads, "head_rows": rows, "labels": layout.labels, "gaps": layout.gaps},
         **{name: value for name, value in needed.items() if name in ("inputs", "outputs", "length", "time")},
-        **layout.reads,
+        **layout.time_fields,
     }
-    codec = codec_beside(folder, vocab, bool(special))
-    labels = tuple(str(i) for i in range(layout.labels))
-    notes = layout.notes if mask is None else {**layout.notes, "mask_token": mask}
     return Published(
-        *(layout.layout, named, "ddit", config, codec, layout.length),
-        *(lambda: weights(layout, config, tensors, mask), "", notes, labels),
+        family=layout.layout,
+        method=method_name,
+        network="ddit",
+        config=config,
+        codec=codec_for(tokenizer, vocab, drop_added=True),
+        length=layout.length,
+        weights=lambda: ddit_weights(layout, config, tensors, mask),
+        notes=layout.notes if mask is None else {**layout.notes, "mask_token": mask},
+        labels=tuple(str(i) for i in range(layout.labels)),
     )
 
 
-def mask_inside(layout: Layout, rows: int, folder: Path, chosen: int | None) -> int | None:
-    """The mask, where it is one of the tokens of the tokenizer, as BERT's [MASK] is, and not the row behind them."""
+def inner_mask(layout: Layout, rows: int, named: int | None, chosen: int | None) -> int | None:
+    """Return the mask if it is a token of the tokenizer, as BERT's [MASK] is; None if it is the row after all tokens.
+
+    named: number of [MASK] in the tokenizer.
+    chosen: number of the mask given by the user.
+    """
     if not layout.own_mask:
         return None
-    if chosen is not None:
-        if not 0 <= chosen < rows:
-            raise ValueError(f"its mask token must be one of its rows 0…{rows - 1}, found {chosen}")
-        return chosen if chosen < rows - 1 else None
-    tokenizer = tokenizer_beside(folder)
-    found = None if tokenizer is None else tokenizer.token_to_id(MASK)
-    return found if found is not None and found < rows - 1 else None
+    if chosen is not None and not 0 <= chosen < rows:
+        raise ValueError(f"its mask token must be one of its rows 0…{rows - 1}, found {chosen}")
+    mask = named if chosen is None else chosen
+    return mask if mask is not None and mask < rows - 1 else None
 
 
 def special_rows(layout: Layout, rows: int, mask: int | None) -> int:
-    """How many of the rows are no tokens of texts, or ValueError; mask: a person's word on which is the first of them."""
+    """Return the number of rows that are not tokens of texts. mask: first of them, if the user gave it."""
     if mask is not None and (layout.special == 0 or layout.gaps):
         raise ValueError(f"no mask token can be chosen for {layout.layout}")
     tokens = next(one for one in (mask, layout.tokens, rows - layout.special) if one is not None)
     if not 1 <= tokens <= rows - layout.special:
-        raise ValueError(f"its embedding has {rows} rows, and {tokens} of them would be tokens of texts, which cannot be")
+        raise ValueError(f"its embedding has {rows} rows, too few for {tokens} tokens of texts")
     return rows - tokens
 
 
-def weights(
+def ddit_weights(
     layout: Layout, config: Mapping[str, Any], tensors: Mapping[str, Tensor], mask: int | None = None
 ) -> dict[str, Tensor]:
-    """The tensors by our names, or ValueError if one is missing, misshapen, not finite or too many.
+    """Return the tensors in float32 under our names.
 
-    mask: the token that is the mask, where it is one of the K tokens. Then our mask, state K, is embedded as that token, and
-    the token itself is never predicted: SUBS gives it the logit −10⁶, and so does the bias of its row.
+    mask: the token that is the mask, if it is one of the K tokens. Our mask, state K, is then embedded as that token, and
+    the token itself is never predicted: SUBS sets its logit to −10⁶, and here the bias of its row does.
     """
-    left = dict(tensors)
-    check_rotary(left, layout)
-    stored = {**config, "inputs": config["head_rows"]}  # rows of the embedding in the file
-    found = {ours: taken(left, theirs, shape) for ours, theirs, shape in names(stored)}
-    if left:
-        raise ValueError(f"the tensor {min(left)} is unknown to the layout {layout.layout}")
+    left = Tensors(tensors)
+    check_rotary(left.found, layout)
+    stored = {**config, "inputs": config["head_rows"]}  # embedding rows in the file
+    found = {ours: left.take(theirs, *shape).float().contiguous() for ours, theirs, shape in names(stored)}
+    left.check_all_taken(f"the layout {layout.layout}")
     if layout.swapped:
         for name in ("embed.weight", "head.weight", "head.bias"):
             found[name] = torch.cat([found[name][:-2], found[name][-1:], found[name][-2:-1]])
@@ -201,12 +216,12 @@ def weights(
 
 
 def tensor_sizes(tensors: Mapping[str, Tensor], layout: Layout) -> dict[str, int]:
-    """The sizes that the tensors tell, or ValueError where the configuration says otherwise."""
+    """Return the sizes of the tensors; raise ValueError if the configuration contradicts them."""
     for name in (EMBEDDING, CONDITION, HIDDEN):
         if name not in tensors:
             raise ValueError(f"the tensor {name} is missing")
         if tensors[name].dim() != 2 or not tensors[name].numel():
-            raise ValueError(f"the tensor {name} has shape {list(tensors[name].shape)}, which is no matrix")
+            raise ValueError(f"the tensor {name} has shape {list(tensors[name].shape)}, not that of a matrix")
     depth = 0
     while f"blocks.{depth}.attn_qkv.weight" in tensors:
         depth += 1
@@ -219,23 +234,12 @@ def tensor_sizes(tensors: Mapping[str, Tensor], layout: Layout) -> dict[str, int
         if found[name] != value and (name != "vocab" or found[name] != -(-value // layout.rounded) * layout.rounded):
             raise ValueError(f"its configuration says {name.replace('_', ' ')} {value}, and its tensors {found[name]}")
     if width % layout.heads or (width // layout.heads) % 2:
-        raise ValueError(f"its width {width} is no even multiple of its {layout.heads} heads")
+        raise ValueError(f"its width {width} must be an even multiple of its {layout.heads} heads")
     return found
 
 
-def taken(tensors: dict[str, Tensor], name: str, shape: tuple[int, ...]) -> Tensor:
-    """A tensor as float32, out of those that are left; ValueError if it is missing, misshapen or not finite."""
-    if name not in tensors:
-        raise ValueError(f"the tensor {name} is missing")
-    tensor = tensors.pop(name)
-    if tuple(tensor.shape) != shape:
-        raise ValueError(f"the tensor {name} has shape {list(tensor.shape)}, not {list(shape)}")
-    check_numbers(name, tensor)
-    return tensor.float().contiguous()  # the same memory-mapped tensor, if it is float32 already
-
-
 def check_rotary(tensors: dict[str, Tensor], layout: Layout) -> None:
-    """Take out what a file keeps of the rotary positions and of sampling; ValueError if they are other positions than ours."""
+    """Remove the buffers for rotary positions and sampling; raise ValueError if the positions differ from ours."""
     head_width = tensors[EMBEDDING].shape[1] // layout.heads
     waves = frequencies(head_width, torch.device("cpu"))
     kept = {name: tensors.pop(name, None) for name in BUFFERS}
@@ -244,21 +248,19 @@ def check_rotary(tensors: dict[str, Tensor], layout: Layout) -> None:
         buffer = kept[name]
         if buffer is None:
             continue
-        if name != INV_FREQ:  # [1, positions, 3, 1, head width], of which the second position's queries are compared
+        if name != INV_FREQ:  # [1, positions, 3, 1, head width], compared at position 1 of the queries
             if buffer.dim() != 5 or buffer.shape[1] < 2 or buffer.shape[-1] != head_width or not buffer.numel():
-                raise ValueError(
-                    f"the tensor {name} has shape {list(buffer.shape)}, which are no positions of {layout.heads} heads"
-                )
+                raise ValueError(f"the tensor {name} has shape {list(buffer.shape)}, which does not fit {layout.heads} heads")
             buffer = buffer[0, 1, 0, 0, : head_width // 2]
         if buffer.shape != wanted.shape or not torch.allclose(buffer.float(), wanted, rtol=1e-2, atol=1e-4):
-            raise ValueError(f"its rotary positions ({name}) are not those of base 10,000 for {layout.heads} heads")
+            raise ValueError(f"its rotary positions ({name}) do not have base 10,000 for {layout.heads} heads")
 
 
 # ---- configurations ------------------------------------------------------------------------------------------------------
 
 
 def section(described: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A part of a configuration, or ValueError."""
+    """Return a section of a configuration; raise ValueError if it is missing."""
     value = described.get(name)
     if not isinstance(value, Mapping):
         raise ValueError(f"its configuration has no {name}")
@@ -268,20 +270,26 @@ def section(described: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 HF_SIZES = {"vocab": "vocab_size", "width": "hidden_dim", "depth": "n_blocks", "cond_width": "cond_dim"}
 
 
-def hf_sizes(described: Mapping[str, Any]) -> dict[str, int]:
-    """The sizes that config.json of MDLM, BD3-LM, Duo and UDLM says."""
-    return {ours: whole(described, theirs) for ours, theirs in HF_SIZES.items()}
+def hf_layout(described: Mapping[str, Any], layout: str, method: str, **fields: Any) -> Layout:
+    """Return the layout for a config.json of MDLM, BD3-LM, Duo or UDLM, which share the names of all sizes."""
+    sizes = {ours: read_int(described, theirs) for ours, theirs in HF_SIZES.items()}
+    length, heads = read_int(described, "model_length"), read_int(described, "n_heads")
+    return Layout(layout, method, length=length, heads=heads, sizes=sizes, **fields)
 
 
 def hydra_sizes(model: Mapping[str, Any]) -> dict[str, int]:
-    """The sizes that the section `model` of a training configuration says."""
-    return {"width": whole(model, "hidden_size"), "depth": whole(model, "n_blocks"), "cond_width": whole(model, "cond_dim")}
+    """Return the sizes in the section `model` of a training configuration."""
+    return {
+        "width": read_int(model, "hidden_size"),
+        "depth": read_int(model, "n_blocks"),
+        "cond_width": read_int(model, "cond_dim"),
+    }
 
 
 def ddit_reader(kind: str, layout: Callable[[Mapping[str, Any], Path], Layout]) -> Reader:
-    """The reader of folders with this `model_type`, whose configuration says a layout."""
-    return Reader(
-        (kind,),
-        of_type(kind),
-        lambda folder, described, choices: read_ddit(layout(described, folder), folder_tensors(folder), folder, choices),
-    )
+    """Return a reader of folders with this `model_type`. layout: function from the configuration and folder to the layout."""
+
+    def read(folder: Path, described: Mapping[str, Any], choices: Choices) -> Published:
+        return read_ddit(layout(described, folder), folder_tensors(folder), folder, choices)
+
+    return type_reader(kind, read=read)

@@ -1,4 +1,4 @@
-"""A decoder of the Llama type that was trained elsewhere: its tensors by their own names → our network's weights."""
+"""Decoders of the Llama type: tensor names of other formats → weights of our network."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,37 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unnoise.checkpoint.published.numbers import check_numbers
-from unnoise.data.codec import Codec
+from unnoise.checkpoint.published.numbers import Tensors
 
 WEIGHT, BIAS = ".weight", ".bias"
 
 
 @dataclass(frozen=True)
-class Decoder:
-    """A decoder with K tokens.
-
-    config: of the network `llama`, causal, with inputs = K + 1. weights: by the network's names, the embedding with K rows.
-    codec: its tokenizer. start: the token that its texts begin with (BOS; where there is none, the one that ends them).
-    """
-
-    config: dict[str, Any]
-    weights: dict[str, Tensor]
-    codec: Codec
-    start: int
-
-    def started(self) -> dict[str, Tensor]:
-        """The weights with one row more in the embedding, for the token K that this model does not have: as that of the start
-        token it makes p(x^i | x^{<i}) that of this model after BOS."""
-        embedding = self.weights["embed.weight"]
-        return self.weights | {"embed.weight": torch.cat([embedding, embedding[self.start : self.start + 1]])}
-
-
-@dataclass(frozen=True)
 class Names:
-    """How a format calls its tensors, {} being the number of the layer.
+    """The tensor names of a format, with {} for the number of the layer.
 
-    interleaved: whether rotary positions turn the features (2i, 2i + 1) of a head, and not (i, i + D/2) as our network does.
+    interleaved: rotary positions rotate the features (2i, 2i + 1) of a head, instead of (i, i + D/2) as in our network.
     """
 
     embed: str
@@ -57,34 +36,9 @@ class Names:
     interleaved: bool = False
 
 
-class Tensors:
-    """Tensors of a file, each taken once by its name and with the shape that it must have."""
-
-    def __init__(self, found: Mapping[str, Tensor]):
-        self.found = dict(found)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.found
-
-    def take(self, name: str, *shape: int) -> Tensor:
-        """The tensor, or ValueError if it is missing, misshapen or not finite; matrices stay as they are, in the file and in
-        half precision, vectors become float32."""
-        if name not in self.found:
-            raise ValueError(f"the tensor {name} is missing")
-        tensor = self.found.pop(name)
-        if tuple(tensor.shape) != shape:
-            raise ValueError(f"the tensor {name} has shape {list(tensor.shape)}, not {list(shape)}")
-        check_numbers(name, tensor)
-        return tensor.float() if tensor.dim() == 1 or tensor.dtype == torch.float64 else tensor
-
-    def check_all_taken(self, kind: str = "the Llama") -> None:
-        """ValueError if something is left over: then it is another network."""
-        if self.found:
-            raise ValueError(f"the tensor {min(self.found)} is unknown to a network of {kind} type")
-
-
-def our_weights(tensors: Tensors, names: Names, config: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The weights of our network; its embedding has one row for each of the K = `outputs` tokens."""
+def llama_weights(found: Mapping[str, Tensor], names: Names, config: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the weights of our network. Its embedding has one row for each of the K = `outputs` tokens."""
+    tensors = Tensors(found)
     width, outputs = config["width"], config["outputs"]
     weights = {"embed.weight": tensors.take(names.embed, outputs, width), "norm.weight": tensors.take(names.norm, width)}
     if not config["tied"]:
@@ -92,7 +46,7 @@ def our_weights(tensors: Tensors, names: Names, config: Mapping[str, Any]) -> di
     for layer in range(config["depth"]):
         block = _block(tensors, names, config, layer)
         weights |= {f"blocks.{layer}.{name}": tensor for name, tensor in block.items()}
-    tensors.check_all_taken()
+    tensors.check_all_taken("a network of the Llama type")
     return weights
 
 
@@ -105,7 +59,6 @@ def _block(tensors: Tensors, names: Names, config: Mapping[str, Any], layer: int
         return tensors.take(name.format(layer), *shape)
 
     def projection(part: str, kind: str, *shape: int) -> Tensor:
-        """Queries, keys or values."""
         rows = taken(called[part].replace(WEIGHT, kind), heads[part] * size, *shape)
         return halved(rows, heads[part]) if names.interleaved and part != "v" else rows
 
@@ -126,13 +79,22 @@ def _block(tensors: Tensors, names: Names, config: Mapping[str, Any], layer: int
 
 
 def halved(rows: Tensor, heads: int) -> Tensor:
-    """Rows of queries or keys whose features are turned in pairs (2i, 2i + 1), in the order for pairs (i, i + D/2)."""
+    """Reorder rows of queries or keys from rotated pairs (2i, 2i + 1) to pairs (i, i + D/2)."""
     return rows.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
 
 
-def start_token(begin: object, end: object, vocab: int, what: str) -> int:
-    """The token that texts begin with: the begin token, or where there is none the end token; ValueError without both."""
+def with_start_row(weights: Mapping[str, Tensor], start: int) -> dict[str, Tensor]:
+    """Return the weights with one more embedding row, for our start symbol K, a copy of the model's own start token.
+
+    Our p(x^i | x^{<i}) is then the model's, given a text that begins with its start token.
+    """
+    embedding = weights["embed.weight"]
+    return {**weights, "embed.weight": torch.cat([embedding, embedding[start : start + 1]])}
+
+
+def start_token(begin: object, end: object, vocab: int) -> int:
+    """Return the token that texts begin with: BOS, or EOS if there is no BOS; raise ValueError without either."""
     found = end if begin is None else begin
     if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found < vocab:
-        raise ValueError(f"{what} names neither a begin nor an end token among its {vocab} tokens, found {found!r}")
+        raise ValueError(f"its configuration names neither a begin nor an end token among its {vocab} tokens, found {found!r}")
     return found

@@ -1,30 +1,28 @@
-"""Duo (arXiv:2506.10892), as s-sahoo/duo has it: uniform noise over every row, σ = −log α read, α = 1 − (1 − 10⁻³)t.
+"""Duo (arXiv:2506.10892) in the layout of s-sahoo/duo: uniform noise over every row, σ = −log α as input, α = 1 − (1 − 10⁻³)t.
 
-Duo differs from UDLM in how it is trained; what it is, its bound and its reverse step, is that of the method `udlm`.
+Duo differs from UDLM only in its training. Its model, bound and reverse step are those of the method `udlm`.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unnoise.checkpoint.published.ddit import Layout, ddit_reader, hf_sizes
+from unnoise.checkpoint.published.ddit import Layout, ddit_reader, hf_layout
 from unnoise.checkpoint.published.exported import Exported
-from unnoise.checkpoint.published.fields import flag, whole
-
-NAME, TYPE = "duo", "DUO"
+from unnoise.checkpoint.published.fields import read_bool
 
 
-def layout(described: Mapping[str, Any], folder: Path) -> Layout:
-    """What config.json says, or ValueError."""
-    if flag(described, "causal", False):
-        raise ValueError("it is causal: a Duo's network sees both sides")
-    return Layout(NAME, "udlm", whole(described, "model_length"), whole(described, "n_heads"), hf_sizes(described))
+def duo_layout(described: Mapping[str, Any], folder: Path) -> Layout:
+    """Return the layout that config.json describes."""
+    if read_bool(described, "causal"):
+        raise ValueError("it is causal, but the network of Duo is bidirectional")
+    return hf_layout(described, "duo", "udlm")
 
 
-def described(model: Exported) -> dict[str, Any]:
-    """What config.json must say of a model of ours, or ValueError."""
-    model.check(NAME, "udlm")
-    return model.hf_config(TYPE, "DUO", "s-sahoo/duo--model") | {"causal": False, "var_min": True}
+def duo_config(model: Exported) -> dict[str, Any]:
+    """Return the config.json of a model of ours; raise ValueError if it does not fit the layout."""
+    model.check("duo", "udlm")
+    return model.hf_config("DUO", "DUO", "s-sahoo/duo--model") | {"causal": False, "var_min": True}
 
 
-READER = ddit_reader(TYPE, layout)
+DUO_READER = ddit_reader("DUO", duo_layout)

@@ -1,4 +1,4 @@
-"""A model of ours with the network ddit, seen from a published layout: what its configuration must say."""
+"""A model of ours with the network ddit, prepared for export in a published layout."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,15 +6,17 @@ from typing import Any
 
 from unnoise.checkpoint.published.ddit import HF_SIZES
 
-SIGMA_EPS = 1e-3  # of the schedule whose σ is read
+SIGMA_EPS = 1e-3  # of the log-linear schedule whose σ is the network's input
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A model of ours that is to be written in a layout.
+    """A model of ours to export.
 
-    method, options: its name without options, and all of these. network: its configuration. length: the longest text. labels:
-    how many classes.
+    method, options: name of the method without settings, and all of its settings.
+    network: configuration of the network.
+    length: maximum length of a sequence.
+    labels: number of classes.
     """
 
     method: str
@@ -25,27 +27,34 @@ class Exported:
 
     @property
     def rows(self) -> int:
-        """Of the embedding, as the layouts have it: tokens and symbols."""
+        """Number of embedding rows, for tokens and special symbols."""
         return self.network["inputs"]
 
     def check(self, layout: str, method: str, time_input: str | None = "loglinear", labels: bool = False) -> None:
-        """ValueError unless it is of this method, with a network that reads time as the layout does (None: not at all), and
-        without labels if the layout has none."""
+        """Raise ValueError unless the model fits a layout.
+
+        method: method that the layout is for.
+        time_input: the network's time input in the layout; None means no time.
+        labels: whether the layout has labels.
+        """
         if self.method != method:
             raise ValueError(f"the layout {layout} is for the method {method}, and this is a model of {self.method}")
         if self.labels and not labels:
             raise ValueError(f"the layout {layout} has no labels, and this model has {self.labels}")
         found = self.network["time_input"] if self.network["time"] else None
         if found != time_input or (found == "loglinear" and self.network["sigma_eps"] != SIGMA_EPS):
-            reads = "no time" if time_input is None else f"time as --network ddit:time_input={time_input} does"
-            raise ValueError(f"the layout {layout} has a network that reads {reads}, and this one does not")
+            needed = "without time" if time_input is None else f"with --network ddit:time_input={time_input}"
+            raise ValueError(f"the layout {layout} needs a network {needed}, and this one has time_input={found}")
         if self.network["causal"] or self.network["hidden"] != 4 * self.network["width"]:
-            raise ValueError(
-                f"the layout {layout} has a network that sees both sides, with a perceptron of four times its width"
-            )
+            raise ValueError(f"the layout {layout} needs a bidirectional network with a perceptron of four times its width")
 
     def hf_config(self, kind: str, name: str, code: str) -> dict[str, Any]:
-        """What config.json of MDLM, BD3-LM, Duo and UDLM has in common. code: where their classes are, repository--file."""
+        """Return the part of config.json shared by MDLM, BD3-LM, Duo and UDLM.
+
+        kind: the `model_type`.
+        name: prefix of the layout's class names.
+        code: repository and file of these classes, as repository--file.
+        """
         settings = code.replace("--modeling", "--configuration")
         return {
             "architectures": [name],
@@ -56,7 +65,7 @@ class Exported:
         }
 
     def hydra_model(self) -> dict[str, Any]:
-        """The section `model` of a training configuration."""
+        """Return the section `model` of a training configuration."""
         return {
             **{"name": "small", "type": "ddit", "hidden_size": self.network["width"]},
             **{"cond_dim": self.network["cond_width"], "length": self.length, "n_blocks": self.network["depth"]},

@@ -1,23 +1,23 @@
-"""Fields of a published config.json, each of the kind that it must be, or ValueError."""
+"""Checked access to the fields of a published config.json. All functions raise ValueError for a value of the wrong type."""
 
 import math
 from collections.abc import Mapping
 from typing import Any
 
-LARGEST = 2**31
+MAX_INT = 2**31
 
 
-def whole(described: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    """A whole number ≥ 1; the default where it is not given, or null."""
+def read_int(described: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    """Return an integer ≥ 1, or the default if the field is missing or null."""
     value = described.get(name)
     value = default if value is None else value
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < LARGEST:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < MAX_INT:
         raise ValueError(f"its {name} must be a whole number ≥ 1, found {_short(value)}")
     return value
 
 
-def number(described: Mapping[str, Any], name: str, default: float | None = None) -> float:
-    """A finite number > 0."""
+def read_number(described: Mapping[str, Any], name: str, default: float | None = None) -> float:
+    """Return a finite number > 0, or the default if the field is missing or null."""
     value = described.get(name)
     value = default if value is None else value
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
@@ -25,8 +25,8 @@ def number(described: Mapping[str, Any], name: str, default: float | None = None
     return float(value)
 
 
-def flag(described: Mapping[str, Any], name: str, default: bool = False) -> bool:
-    """True or false."""
+def read_bool(described: Mapping[str, Any], name: str, default: bool = False) -> bool:
+    """Return a boolean, or the default if the field is missing or null."""
     value = described.get(name)
     value = default if value is None else value
     if not isinstance(value, bool):
@@ -34,16 +34,16 @@ def flag(described: Mapping[str, Any], name: str, default: bool = False) -> bool
     return value
 
 
-def table(described: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A table of fields, empty where it is not given."""
+def read_table(described: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a mapping, or an empty one if the field is missing or null."""
     value = described.get(name)
     if value is not None and not isinstance(value, dict):
         raise ValueError(f"its {name} must be a table, found {_short(value)}")
     return value or {}
 
 
-def token(described: Mapping[str, Any], name: str, vocab: int) -> int | None:
-    """The number of a token, the first of several, or None."""
+def read_token(described: Mapping[str, Any], name: str, vocab: int) -> int | None:
+    """Return a token number, the first one of a list, or None if the field is missing or null."""
     value = described.get(name)
     value = value[0] if isinstance(value, list) and value else value
     if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
@@ -54,7 +54,7 @@ def token(described: Mapping[str, Any], name: str, vocab: int) -> int | None:
 
 
 def expect(described: Mapping[str, Any], **wanted: object) -> None:
-    """ValueError unless each field, where it is given, is what a network of this type has."""
+    """Raise ValueError if a field is present with another value than the one wanted."""
     for name, value in wanted.items():
         found = described.get(name)
         if found is not None and (found != value or isinstance(found, bool) != isinstance(value, bool)):

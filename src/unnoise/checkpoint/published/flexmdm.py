@@ -1,6 +1,6 @@
-"""Flex-MDM (arXiv:2509.01025), as its own code trains it: a second head for gaps, and time counted from noise to data.
+"""Flex-MDM (arXiv:2509.01025) in the layout of its training code: a second head for gaps, and time from noise to data.
 
-The configuration is a training one. Padding and mask are the last two rows of the embedding.
+The configuration is that of the training run. Padding and mask are the last two rows of the embedding.
 """
 
 from collections.abc import Mapping
@@ -8,49 +8,49 @@ from typing import Any
 
 from unnoise.checkpoint.published.ddit import Layout, hydra_sizes, section
 from unnoise.checkpoint.published.exported import Exported
-from unnoise.checkpoint.published.fields import whole
+from unnoise.checkpoint.published.fields import read_int
 
-NAME, TRAINER = "flexmdm", "any-order-flow"
-
-
-def recognised(described: Mapping[str, Any]) -> bool:
-    """Whether a configuration is one of Flex-MDM."""
-    return described.get("trainer") == TRAINER or "interpolant" in described
+FLEXMDM_TRAINER = "any-order-flow"
 
 
-def layout(described: Mapping[str, Any]) -> Layout:
-    """What the configuration says, or ValueError."""
+def is_flexmdm(described: Mapping[str, Any]) -> bool:
+    """Return whether a training configuration belongs to Flex-MDM."""
+    return described.get("trainer") == FLEXMDM_TRAINER or "interpolant" in described
+
+
+def flexmdm_layout(described: Mapping[str, Any]) -> Layout:
+    """Return the layout that a training configuration describes."""
     model, noise = section(described, "model"), section(described, "interpolant")
     if noise.get("type") != "any-order":
-        raise ValueError(f"its interpolant is {noise.get('type')!r}; any-order is read")
+        raise ValueError(f"its interpolant must be any-order, found {noise.get('type')!r}")
     for name in ("insert_schedule", "unmask_schedule"):
         kind = section(noise, name).get("type")
         if kind != "linear":
-            raise ValueError(f"its {name} is {kind!r}; linear is read")
-    rows, padding, mask = whole(noise, "tokens"), whole(noise, "pad_token"), whole(noise, "mask_token")
+            raise ValueError(f"its {name} must be linear, found {kind!r}")
+    rows, padding, mask = (read_int(noise, name) for name in ("tokens", "pad_token", "mask_token"))
     if {padding, mask} != {rows - 2, rows - 1}:
         raise ValueError(f"its padding and mask are tokens {padding} and {mask}, not the last two of {rows}")
     return Layout(
-        NAME,
-        "flexmdm:layout=end",
-        whole(noise, "max_length"),
-        whole(model, "n_heads"),
-        hydra_sizes(model) | {"vocab": rows},
+        layout="flexmdm",
+        method="flexmdm:layout=end",
+        length=read_int(noise, "max_length"),
+        heads=read_int(model, "n_heads"),
+        sizes=hydra_sizes(model) | {"vocab": rows},
         special=2,
-        reads={"time_input": "1-t"},
+        time_fields={"time_input": "1-t"},
         gaps=True,
         swapped=padding > mask,
     )
 
 
-def described(model: Exported) -> dict[str, Any]:
-    """What the configuration must say of a model of ours, or ValueError."""
-    if model.method == NAME and model.options["layout"] != "end":
-        raise ValueError("the layout flexmdm is for models of flexmdm:layout=end: train it so")
-    model.check(NAME, NAME, "1-t")
+def flexmdm_config(model: Exported) -> dict[str, Any]:
+    """Return the configuration of a model of ours; raise ValueError if it does not fit the layout."""
+    if model.method == "flexmdm" and model.options["layout"] != "end":
+        raise ValueError("the layout flexmdm is for models of flexmdm:layout=end: train with that method")
+    model.check("flexmdm", "flexmdm", "1-t")
     rows = model.rows
     return {
-        **{"trainer": TRAINER, "dataset": "openwebtext", "model": model.hydra_model()},
+        **{"trainer": FLEXMDM_TRAINER, "dataset": "openwebtext", "model": model.hydra_model()},
         "interpolant": {
             **{"type": "any-order", "tokens": rows, "pad_token": rows - 2, "mask_token": rows - 1},
             **{"max_length": model.length, "insert_schedule": {"type": "linear"}, "unmask_schedule": {"type": "linear"}},

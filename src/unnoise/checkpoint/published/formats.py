@@ -1,106 +1,98 @@
-"""Which format a model from elsewhere has, and the model in it."""
+"""Models that other programs saved: detection of the format, and one error message for everything that fails."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from unnoise.checkpoint.ours import CONFIG, read_described
-from unnoise.checkpoint.published import (
-    a2d,
-    bd3lm,
-    dream,
-    duo,
-    fast_dllm,
-    gidd,
-    gpt2,
-    huggingface,
-    lightning,
-    llada,
-    md4,
-    mdlm,
-    sdar,
-    sedd,
-    udlm,
-)
-from unnoise.checkpoint.published.decoder import Decoder
+from unnoise.checkpoint.published.bd3lm import BD3LM_READER
+from unnoise.checkpoint.published.duo import DUO_READER
 from unnoise.checkpoint.published.gguf_file import MAGIC, SMOLLM2, read_gguf, smollm2_file
+from unnoise.checkpoint.published.gidd import GIDD_READER
+from unnoise.checkpoint.published.gpt2 import GPT2_READER
+from unnoise.checkpoint.published.huggingface import HUGGINGFACE_READER
+from unnoise.checkpoint.published.lightning import CKPT, LIGHTNING_READER
 from unnoise.checkpoint.published.llama2c import read_llama2c
+from unnoise.checkpoint.published.masked_decoder import FAMILY_READERS
+from unnoise.checkpoint.published.md4 import MD4_READER
+from unnoise.checkpoint.published.mdlm import MDLM_READER
 from unnoise.checkpoint.published.reader import Choices, Published, Reader
+from unnoise.checkpoint.published.sedd import SEDD_READER
+from unnoise.checkpoint.published.udlm import UDLM_READER
 
 READERS: tuple[Reader, ...] = (
-    huggingface.READER,
-    gpt2.READER,
-    llada.READER,
-    dream.READER,
-    a2d.READER,
-    sdar.READER,
-    fast_dllm.READER,
-    md4.READER,
-    mdlm.READER,
-    bd3lm.READER,
-    duo.READER,
-    udlm.READER,
-    gidd.READER,
-    sedd.READER,
-    lightning.READER,
+    HUGGINGFACE_READER,
+    GPT2_READER,
+    *FAMILY_READERS,
+    MD4_READER,
+    MDLM_READER,
+    BD3LM_READER,
+    DUO_READER,
+    UDLM_READER,
+    GIDD_READER,
+    SEDD_READER,
+    LIGHTNING_READER,
 )
 DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, MemoryError, RuntimeError, RecursionError, OSError)
+Result = TypeVar("Result")
 
 
 def published_model(path: str | Path, choices: Choices | None = None) -> Published | None:
-    """The model that another program wrote: a folder that one of the readers knows, a .gguf file, a .bin of llama2.c, or
-    "smollm2"; None if it is none of these, but perhaps a folder of ours; ValueError if it cannot be read."""
-    found = Path(path)
-    if str(path) == SMOLLM2 and not found.exists():
-        return _of_decoder("GGUF", read_gguf(smollm2_file()))
-    if found.is_dir() or (found.is_file() and found.suffix == lightning.SUFFIX):
-        return _of_folder(found, choices or Choices(found.resolve().name))
-    if not found.is_file():
+    """Return a model that another program saved, or None if the path is not one, but may be a folder of ours.
+
+    path: a folder that one of the readers recognises, a .ckpt or .gguf file, a .bin of llama2.c, or "smollm2".
+    """
+    file = Path(path)
+    if str(path) == SMOLLM2 and not file.exists():
+        file = smollm2_file()
+    read = _find_reader(file, choices or Choices(file.resolve().name))
+    if read is None:
         return None
-    with open(found, "rb") as file:
+    model = _checked(file, read)
+    return replace(model, weights=lambda: _checked(file, lambda: dict(model.weights())))
+
+
+def _find_reader(path: Path, choices: Choices) -> Callable[[], Published] | None:
+    if path.is_dir() or (path.is_file() and path.suffix == CKPT):
+        return _find_folder_reader(path, choices)
+    if not path.is_file():
+        return None
+    with open(path, "rb") as file:
         start = file.read(len(MAGIC))
     if start == MAGIC:
-        return _of_decoder("GGUF", read_gguf(found))
-    if found.suffix != ".bin":
-        raise ValueError(f"there is no model in {found}: give the folder of one, a .gguf file, or a .bin of llama2.c")
-    return _of_decoder("llama2.c", read_llama2c(found))
+        return partial(read_gguf, path)
+    if path.suffix != ".bin":
+        raise ValueError(f"there is no model in {path}: give the folder of one, a .gguf file, or a .bin of llama2.c")
+    return partial(read_llama2c, path)
 
 
-def _of_decoder(family: str, decoder: Decoder) -> Published:
-    config = decoder.config
-    return Published(family, "ar", "llama", config, decoder.codec, config["length"], decoder.started)
-
-
-def _of_folder(folder: Path, choices: Choices) -> Published | None:
-    """The model in a folder, or in a file beside which its configuration may lie."""
-    beside = folder if folder.is_dir() else folder.parent
-    described = read_described(beside) if (beside / CONFIG).exists() else {}
-    if not isinstance(described, dict) or "format" in described:
-        if folder.is_dir():
+def _find_folder_reader(path: Path, choices: Choices) -> Callable[[], Published] | None:
+    """Return the reader of a folder, or of a .ckpt file with a config.json next to it."""
+    folder = path if path.is_dir() else path.parent
+    described = read_described(folder) if (folder / CONFIG).exists() else {}
+    if not isinstance(described, dict) or "format" in described:  # of a model of ours
+        if path.is_dir():
             return None
         described = {}
     for reader in READERS:
-        if reader.recognises(folder, described):
-            break
-    else:
-        if "model_type" not in described:
-            return None
-        known = ", ".join(kind for reader in READERS for kind in reader.types)
-        found = str(described["model_type"])[:60]
-        raise ValueError(f"the model in {folder} cannot be read: its model_type is {found!r}, and {known} can be read")
+        if reader.recognises(path, described):
+            return partial(reader.read, path, described, choices)
+    if "model_type" not in described:
+        return None
+    known = ", ".join(kind for reader in READERS for kind in reader.types)
+    found = str(described["model_type"])[:60]
+    raise ValueError(f"the model in {path} cannot be read: its model_type is {found!r}, and {known} can be read")
+
+
+def _checked(path: Path, read: Callable[[], Result]) -> Result:
+    """Call a reader and turn every error of a damaged file into a ValueError of one sentence."""
     try:
-        model = reader.read(folder, described, choices)
+        return read()
     except DAMAGE as error:
-        raise ValueError(_sentence(folder, error)) from error
-
-    def weights() -> dict:
-        try:
-            return dict(model.weights())
-        except DAMAGE as error:
-            raise ValueError(_sentence(folder, error)) from error
-
-    return replace(model, weights=weights)
-
-
-def _sentence(folder: Path, error: BaseException) -> str:
-    words = str(error).splitlines()[0] if isinstance(error, ValueError) and str(error) else f"{type(error).__name__} {error}"
-    return f"the model in {folder} cannot be read: {words.splitlines()[0][:400]}"
+        if isinstance(error, KeyError):
+            words = f"{error} is missing"
+        else:
+            words = str(error) if isinstance(error, ValueError) and str(error) else f"{type(error).__name__} {error}"
+        raise ValueError(f"the model in {path} cannot be read: {words.splitlines()[0][:400]}") from error

@@ -5,65 +5,66 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from unnoise.checkpoint.published.beside import codec_beside
-from unnoise.checkpoint.published.decoder import Tensors, start_token
-from unnoise.checkpoint.published.fields import expect, flag, number, token, whole
-from unnoise.checkpoint.published.reader import Choices, Published, Reader, of_type
+from unnoise.checkpoint.published.beside import codec_for, find_tokenizer
+from unnoise.checkpoint.published.decoder import start_token, with_start_row
+from unnoise.checkpoint.published.fields import expect, read_bool, read_int, read_number, read_token
+from unnoise.checkpoint.published.numbers import Tensors
+from unnoise.checkpoint.published.reader import Choices, Published, type_reader
 from unnoise.checkpoint.published.tensor_files import folder_tensors
 
 PREFIX = "transformer."
 HEAD = "lm_head.weight"
-BUFFERS = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")  # the causal mask, which older files hold
+CAUSAL_MASKS = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")  # stored by older files
 GELU = ("gelu_new", "gelu_pytorch_tanh")  # two names of one function
 
 
 def read_gpt2(folder: Path, described: Mapping[str, Any], choices: Choices) -> Published:
-    """Return the model in a folder, as one of the method `ar`, or raise ValueError."""
-    config = network_config(described)
+    """Return the model in a folder, for the method `ar`."""
+    config = gpt2_config(described)
     vocab = config["outputs"]
-    end = token(described, "eos_token_id", vocab)
-    start = start_token(described.get("bos_token_id"), end, vocab, "config.json")
-    codec = codec_beside(folder, vocab, masked=False, end=end)
+    end = read_token(described, "eos_token_id", vocab)
+    start = start_token(described.get("bos_token_id"), end, vocab)
+    return Published(
+        family="gpt2",
+        method="ar",
+        network="gpt2",
+        config=config,
+        codec=codec_for(find_tokenizer(folder), vocab, end, drop_added=True),
+        length=config["length"],
+        weights=lambda: with_start_row(gpt2_weights(folder_tensors(folder), config), start),
+    )
 
-    def weights() -> dict[str, Tensor]:
-        found = our_weights(folder_tensors(folder), config)
-        embedding = found["embed.weight"]  # token K, our start symbol, is embedded as the begin token
-        return found | {"embed.weight": torch.cat([embedding, embedding[start : start + 1]])}
 
-    return Published("gpt2", "ar", "gpt2", config, codec, config["length"], weights)
-
-
-def network_config(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration of our network for a config.json, or raise ValueError."""
+def gpt2_config(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Return our network's configuration for a config.json."""
     expect(described, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
     activation = described.get("activation_function", GELU[0])
     if activation not in GELU:
         expect(described, activation_function=GELU[0])
-    vocab, width = whole(described, "vocab_size"), whole(described, "n_embd")
+    vocab, width = read_int(described, "vocab_size"), read_int(described, "n_embd")
     return {
         "inputs": vocab + 1,
         "outputs": vocab,
-        "length": whole(described, "n_positions"),
+        "length": read_int(described, "n_positions"),
         "width": width,
-        "depth": whole(described, "n_layer"),
-        "heads": whole(described, "n_head"),
-        "hidden": whole(described, "n_inner", 4 * width),
+        "depth": read_int(described, "n_layer"),
+        "heads": read_int(described, "n_head"),
+        "hidden": read_int(described, "n_inner", 4 * width),
         "causal": True,
-        "norm_eps": number(described, "layer_norm_epsilon", 1e-5),
-        "tied": flag(described, "tie_word_embeddings", True),
+        "norm_eps": read_number(described, "layer_norm_epsilon", 1e-5),
+        "tied": read_bool(described, "tie_word_embeddings", True),
     }
 
 
-def our_weights(found: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the weights of our network, its embedding with one row for each of the K = `outputs` tokens.
+def gpt2_weights(found: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the weights of our network. Its embedding has one row for each of the K = `outputs` tokens.
 
-    found: by their names in the file, with or without "transformer." before them; the masks of older files are left out.
+    found: tensors with or without the prefix "transformer.". The causal masks of older files are ignored.
     """
     named = {name.removeprefix(PREFIX): tensor for name, tensor in found.items()}
-    tensors = Tensors({name: tensor for name, tensor in named.items() if not BUFFERS.fullmatch(name)})
+    tensors = Tensors({name: tensor for name, tensor in named.items() if not CAUSAL_MASKS.fullmatch(name)})
     width, hidden, outputs = config["width"], config["hidden"], config["outputs"]
     weights = {
         "embed.weight": tensors.take("wte.weight", outputs, width),
@@ -87,10 +88,10 @@ def our_weights(found: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[
                 weights[f"blocks.{layer}.{ours}.{part}"] = tensors.take(f"h.{layer}.{theirs}.{part}", width)
         for ours, (theirs, columns, rows) in matrices.items():
             matrix = tensors.take(f"h.{layer}.{theirs}.weight", columns, rows)
-            weights[f"blocks.{layer}.{ours}.weight"] = matrix.T  # theirs multiplies from the right
+            weights[f"blocks.{layer}.{ours}.weight"] = matrix.T  # stored transposed
             weights[f"blocks.{layer}.{ours}.bias"] = tensors.take(f"h.{layer}.{theirs}.bias", rows)
-    tensors.check_all_taken("the GPT-2")
+    tensors.check_all_taken("a network of the GPT-2 type")
     return weights
 
 
-READER = Reader(("gpt2",), of_type("gpt2"), read_gpt2)
+GPT2_READER = type_reader("gpt2", read=read_gpt2)

@@ -1,7 +1,7 @@
-"""MD4 (arXiv:2406.04329): config.json, the fields of its ml_collections configuration, and params.npz, its flax parameters.
+"""MD4 (arXiv:2406.04329): config.json with the fields of its ml_collections configuration, and its flax parameters.
 
-Its own checkpoints are orbax folders; what is read here is the tree of `ema_params` (or `params`) saved by numpy, names joined
-by /, kernels [in, out]. Text only: images have another network.
+Its own checkpoints are orbax folders. This module reads params.npz, the tree of `ema_params` (or `params`) saved by numpy, with
+names joined by / and kernels [in, out]. Only text models are supported; image models have another network.
 """
 
 import math
@@ -14,35 +14,36 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unnoise.checkpoint.published.decoder import Tensors, halved
-from unnoise.checkpoint.published.fields import expect, flag, whole
-from unnoise.checkpoint.published.folder import codec_of, tokenizer_of
-from unnoise.checkpoint.published.reader import Choices, Published, Reader, of_type
+from unnoise.checkpoint.published.beside import codec_for, find_tokenizer
+from unnoise.checkpoint.published.decoder import halved
+from unnoise.checkpoint.published.fields import expect, read_bool, read_int
+from unnoise.checkpoint.published.numbers import Tensors
+from unnoise.checkpoint.published.reader import Choices, Published, type_reader
 from unnoise.data.codec import Codec, Text8
 from unnoise.method_table import method
 
 OFFSET = 1e-4  # ε of its schedules
 FILES = ("ema_params.npz", "params.npz")
 ROOT = "classifier/"
-MOST_PACKED = 16  # bytes of arrays for each byte of a file that was compressed
-SMALL = 64 * 2**20  # bytes that a file may hold however it was compressed
+MAX_COMPRESSION = 16  # bytes of arrays for each byte of the file
+SMALL = 64 * 2**20  # bytes of arrays that are accepted at any compression
 
 
 def read_md4(folder: Path, described: Mapping[str, Any], choices: Choices) -> Published:
-    """The model in a folder, or ValueError."""
+    """Return the model in a folder."""
     expect(described, task_type="text", cond_type="adaln_zero", time_features="t", model_sharding=False)
-    if described.get("classes") is not None and whole({"classes": abs(described["classes"])}, "classes") > 1:
-        raise ValueError(f"its classes are {described['classes']}: models with labels are not served")
-    features, heads, vocab = (whole(described, name) for name in ("feature_dim", "num_heads", "vocab_size"))
+    if described.get("classes") is not None and read_int({"classes": abs(described["classes"])}, "classes") > 1:
+        raise ValueError(f"its classes are {described['classes']}: models with labels are not supported")
+    features, heads, vocab = (read_int(described, name) for name in ("feature_dim", "num_heads", "vocab_size"))
     shape = described.get("data_shape")
     if not isinstance(shape, list) or len(shape) != 1:
         raise ValueError(f"its data_shape must be [length], found {str(shape)[:60]}")
-    length = whole({"data_shape": shape[0]}, "data_shape")
+    length = read_int({"data_shape": shape[0]}, "data_shape")
     schedule = described.get("noise_schedule", "linear")
     if not isinstance(schedule, str):
         raise ValueError(f"its noise_schedule must be a name, found {str(schedule)[:60]}")
     named = f"md4:offset={OFFSET},schedule={schedule}"
-    method(named)  # which knows the schedules
+    method(named)  # raises ValueError for an unknown schedule
     file = _file(folder)
     hidden = _shapes(file).get(f"{ROOT}Transformer_0/TransformerBlock_0/feed_forward/w1/kernel", ())
     config = {
@@ -50,36 +51,39 @@ def read_md4(folder: Path, described: Mapping[str, Any], choices: Choices) -> Pu
         "outputs": vocab,
         "length": length,
         "width": features * heads,
-        "depth": whole(described, "n_layers"),
+        "depth": read_int(described, "n_layers"),
         "heads": heads,
         "hidden": hidden[1] if len(hidden) == 2 else features * heads,
         "features": features,
-        "embed_width": features if flag(described, "outside_embed") else 0,
+        "embed_width": features if read_bool(described, "outside_embed") else 0,
         "mlp_type": described.get("mlp_type", "swiglu"),
         "time": True,
     }
-    codec = _codec(folder, described, vocab)
-    named = choices.method or named
-    return Published("MD4", named, "md4", config, codec, length, lambda: _weights(file, config), notes={"file": file.name})
-
-
-def _codec(folder: Path, described: Mapping[str, Any], vocab: int) -> Codec:
-    """text8's letters and space are numbered there as they are here; otherwise a tokenizer, or plain numbers."""
-    tokenizer = tokenizer_of(folder)
+    tokenizer = find_tokenizer(folder, gpt2=False)
+    codec: Codec = codec_for(tokenizer, vocab)
     if tokenizer is None and described.get("dataset") == "text8" and vocab == Text8().vocab:
-        return Text8()
-    return codec_of(tokenizer, vocab, None)
+        codec = Text8()  # the same symbols in the same order
+    return Published(
+        family="MD4",
+        method=choices.method or named,
+        network="md4",
+        config=config,
+        codec=codec,
+        length=length,
+        weights=lambda: _weights(file, config),
+        notes={"file": file.name},
+    )
 
 
 def _file(folder: Path) -> Path:
     for name in FILES:
         if (folder / name).is_file():
             return folder / name
-    raise ValueError(f"{' or '.join(FILES)} is missing: save its parameters so, names joined by /")
+    raise ValueError(f"{' or '.join(FILES)} is missing: save the parameters with numpy, names joined by /")
 
 
 def _shapes(file: Path) -> dict[str, tuple[int, ...]]:
-    """The shapes of all arrays, without reading them."""
+    """Return the shapes of all arrays without loading them; raise ValueError if they are implausibly large."""
     found: dict[str, tuple[int, ...]] = {}
     unpacked = 0
     try:
@@ -91,32 +95,31 @@ def _shapes(file: Path) -> dict[str, tuple[int, ...]]:
                     shape, _, dtype = read(stream)
                     stated = math.prod(shape) * dtype.itemsize
                     if stated != entry.file_size - stream.tell():
-                        raise ValueError(f"{entry.filename[:60]} states {stated:,} bytes, and has others")
+                        raise ValueError(f"{entry.filename[:60]} states {stated:,} bytes, which is not its size")
                     unpacked += stated
                     found[_called(entry.filename.removesuffix(".npy"))] = shape
     except (OSError, ValueError, zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-        raise ValueError(f"{file.name} is damaged, or no .npz ({error})") from error
-    if unpacked > max(SMALL, MOST_PACKED * file.stat().st_size):
+        raise ValueError(f"{file.name} is damaged, or not an .npz file ({error})") from error
+    if unpacked > max(SMALL, MAX_COMPRESSION * file.stat().st_size):
         raise ValueError(f"{file.name} would unpack to {unpacked:,} bytes")
     return found
 
 
 def _called(name: str) -> str:
-    """The name from the network on: what contains it may have been saved too."""
+    """Return a name without the containers of the network, which may have been saved as well."""
     return name[name.index(ROOT) :] if ROOT in name else name
 
 
 def _arrays(file: Path) -> dict[str, Tensor]:
-    _shapes(file)  # which checks the sizes
+    _shapes(file)  # checks the sizes
     try:
         with np.load(file, allow_pickle=False) as archive:
             return {_called(name): torch.from_numpy(np.ascontiguousarray(archive[name])) for name in archive.files}
     except (OSError, ValueError, TypeError, zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-        raise ValueError(f"{file.name} is damaged, or holds something else than numbers ({error})") from error
+        raise ValueError(f"{file.name} is damaged, or does not hold numbers only ({error})") from error
 
 
 def _weights(file: Path, config: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Our network's weights; what is over or missing is a ValueError."""
     tensors = Tensors(_arrays(file))
     width, hidden, features = config["width"], config["hidden"], config["features"]
     outside = config["embed_width"]
@@ -145,8 +148,8 @@ def _weights(file: Path, config: Mapping[str, Any]) -> dict[str, Tensor]:
         parts[f"blocks.{layer}.up"] = dense(f"{block}/feed_forward/w3", width, hidden, bias=False)
         parts[f"blocks.{layer}.down"] = dense(f"{block}/feed_forward/w2", hidden, width, bias=False)
         parts[f"blocks.{layer}.adaln"] = dense(f"{block}/Dense_0", features, 6 * width)
-    tensors.check_all_taken("MD4's")
+    tensors.check_all_taken("MD4's network")
     return {f"{part}.{name}": tensor.float() for part, found in parts.items() for name, tensor in found.items()}
 
 
-READER = Reader(("md4",), of_type("md4"), read_md4)
+MD4_READER = type_reader("md4", read=read_md4)

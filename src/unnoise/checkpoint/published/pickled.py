@@ -1,8 +1,8 @@
-"""Tensors in torch's own files, without running anything that a file asks for.
+"""Restricted reading of pickles: tensors in files of torch.save, without running code of the file.
 
-A pickle may name any function to be called. torch.load(weights_only=True) calls none but those that make tensors; what
-Lightning's checkpoints hold besides (omegaconf's configurations, tokenizers) becomes inert `StandIn`s, which keep what was
-written and have no behaviour. A file that names anything else is refused, and the name is said.
+A pickle can name any function to call. torch.load(weights_only=True) calls only functions that create tensors. Other objects in
+Lightning's checkpoints (omegaconf's configurations, tokenizers) become inert `StandIn`s. A file that names anything else is
+refused with that name.
 """
 
 import contextlib
@@ -18,15 +18,15 @@ import torch
 PLAIN = ("typing.Any", *(f"builtins.{name}" for name in ("bool", "bytes", "dict", "float", "int", "list", "str", "tuple")))
 PACKAGES = ("omegaconf.", "transformers.", "tokenizers.", "lightning.", "pytorch_lightning.")
 ZIPPED = b"PK"
-LEGACY = 5  # pickles in a file before torch 1.6: a magic number, a version, the system, the object, the names of storages
-ALLOCATING = (  # which torch.load(weights_only=True) calls
+LEGACY = 5  # pickles in a file before torch 1.6: magic number, version, system, object, names of storages
+ALLOCATING = (  # functions that torch.load(weights_only=True) calls and that allocate memory of any size
     *("builtins.bytearray", "__builtin__.bytearray", "torch.Tensor", "torch._tensor.Tensor"),
     *("torch._utils._rebuild_meta_tensor_no_storage", "torch._utils._rebuild_wrapper_subclass"),
 )
 
 
 class StandIn:
-    """What stands for an object whose class is not imported; state: what the file says of it."""
+    """A placeholder for an object whose class is not imported. state: its saved state."""
 
     state: Any = None
 
@@ -41,7 +41,7 @@ class StandIn:
 
 
 def read_pickle(path: Path) -> Any:
-    """What a file of torch.save holds, its tensors memory-mapped, or ValueError; no code of the file is run."""
+    """Return the content of a file of torch.save, its tensors memory-mapped; raise ValueError if it would run code."""
     if not path.is_file():
         raise ValueError(f"{path.name} is not an ordinary file")
     with open(path, "rb") as file:
@@ -53,18 +53,18 @@ def read_pickle(path: Path) -> Any:
             if name not in PLAIN and not name.startswith(PACKAGES):
                 raise ValueError(f"{path.name} is a pickle that would run {name}: it is not opened")
         with torch.serialization.safe_globals([(StandIn, name) for name in named]), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about old pickles
+            warnings.simplefilter("ignore")  # warnings about old pickles
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except pickle.UnpicklingError as error:
         raise ValueError(f"{path.name} is a pickle that holds more than tensors: it is not opened ({_first(error)})") from error
     except ValueError:
         raise
     except (RuntimeError, OSError, EOFError, KeyError, IndexError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path.name} is no file of torch.save, or damaged ({_first(error)})") from error
+        raise ValueError(f"{path.name} is not a file of torch.save, or damaged ({_first(error)})") from error
 
 
 def check_sizes(path: Path, zipped: bool) -> None:
-    """ValueError for a pickle that asks for memory beyond what is in its file: torch.load would give it."""
+    """Raise ValueError for a pickle that makes torch.load allocate more memory than the file holds."""
     with open(path, "rb") as file, contextlib.ExitStack() as opened:
         if not zipped:
             _check_names(path, file, LEGACY)
@@ -72,13 +72,13 @@ def check_sizes(path: Path, zipped: bool) -> None:
         archive = opened.enter_context(zipfile.ZipFile(file))
         for entry in archive.infolist():
             if entry.compress_type != zipfile.ZIP_STORED:
-                raise ValueError(f"{path.name} is no file of torch.save: {entry.filename[:60]!r} is compressed")
+                raise ValueError(f"{path.name} is not a file of torch.save: {entry.filename[:60]!r} is compressed")
             if entry.filename.endswith(".pkl"):
                 _check_names(path, opened.enter_context(archive.open(entry)), 1)
 
 
 def _check_names(path: Path, stream: IO[bytes], pickles: int) -> None:
-    """ValueError if one of the first pickles of a stream names a function that makes room for a number of things."""
+    """Raise ValueError if one of the first pickles of a stream names a function that allocates memory."""
     for _ in range(pickles):
         try:
             for opcode, name, _ in pickletools.genops(stream):
@@ -86,18 +86,17 @@ def _check_names(path: Path, stream: IO[bytes], pickles: int) -> None:
                     raise TypeError(str(name).replace(" ", ".", 1))
         except TypeError as error:
             raise ValueError(f"{path.name} is a pickle that would run {error}: it is not opened") from error
-        except Exception:  # no pickle, or none any more; torch.load says what it is
+        except Exception:  # not a pickle, or its end; torch.load reports it
             return
 
 
 def _first(error: Exception) -> str:
-    """The beginning of what an error says."""
     words = str(error).strip().splitlines()
     return words[0][:160] if words else type(error).__name__
 
 
 def plain(value: Any) -> Any:
-    """A configuration as dicts and lists, where it was one of omegaconf."""
+    """Convert a configuration of omegaconf to dictionaries and lists."""
     if isinstance(value, StandIn):
         state = value.state if isinstance(value.state, dict) else {}
         return plain(state.get("_content", state.get("_val")))

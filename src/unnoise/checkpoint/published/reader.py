@@ -1,4 +1,4 @@
-"""What a reader of a published layout is, and what it gives: a model from elsewhere, described, its weights not yet read."""
+"""The interface of readers of published checkpoints, and the model that a reader returns."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,10 +12,11 @@ from unnoise.data.codec import Codec
 
 @dataclass(frozen=True)
 class Choices:
-    """What a person says about a published model that its files leave open.
+    """User choices for what the files of a published model leave open.
 
-    name: what it was asked for by, a folder's name or a hub id. mask_token: the token that is its mask. method: what it is read
-    as, a name from `unnoise.methods()`, perhaps with options.
+    name: folder name or hub id under which the model was requested.
+    mask_token: number of the token that serves as the mask.
+    method: method to use the model with, a name from `unnoise.methods()`, optionally with settings.
     """
 
     name: str = ""
@@ -25,11 +26,17 @@ class Choices:
 
 @dataclass(frozen=True)
 class Published:
-    """A model that was trained elsewhere.
+    """A model that was trained by other code. Its weights are not yet loaded.
 
-    family: what it is called there. method: ours, with its options. network, config: our network's name and configuration.
-    codec: its tokenizer. length: the longest text. weights: reads the tensors, by our network's names. guess: what its files do
-    not say and was guessed, in a sentence. notes: more to know. labels: names of the classes that texts can be said to have.
+    family: name of the model family or file format.
+    method: our method, with its settings.
+    network, config: name and configuration of our network.
+    codec: the model's tokenizer.
+    length: maximum length of a sequence.
+    weights: function that loads the tensors under our network's names.
+    guess: a sentence about a value that the files do not state and that was guessed.
+    notes: additional facts, saved with the model.
+    labels: names of the classes.
     """
 
     family: str
@@ -46,10 +53,11 @@ class Published:
 
 @dataclass(frozen=True)
 class Reader:
-    """A published layout.
+    """A reader of one published layout.
 
-    types: the `model_type`s in its config.json, for people. recognises: whether a folder (or a file beside which its
-    configuration may lie) with this configuration is one of them. read: the model in it, or ValueError.
+    types: the `model_type` values in config.json that it accepts, for error messages.
+    recognises: predicate on a folder (or a single file) and its configuration.
+    read: function that returns the model. It may raise any of `formats.DAMAGE`.
     """
 
     types: tuple[str, ...]
@@ -57,6 +65,6 @@ class Reader:
     read: Callable[[Path, Mapping[str, Any], Choices], Published]
 
 
-def of_type(*types: str) -> Callable[[Path, Mapping[str, Any]], bool]:
-    """Recognises a configuration by its `model_type`."""
-    return lambda folder, described: described.get("model_type") in types
+def type_reader(*types: str, read: Callable[[Path, Mapping[str, Any], Choices], Published]) -> Reader:
+    """Return a reader of folders whose configuration has one of these values of `model_type`."""
+    return Reader(types, lambda _, described: described.get("model_type") in types, read)

@@ -1,4 +1,4 @@
-"""The tensors beside a config.json: model.safetensors, several of them with an index, or pytorch_model.bin; memory-mapped."""
+"""Tensors next to a config.json: safetensors files or pytorch_model.bin, memory-mapped."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,26 +6,29 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unnoise.checkpoint.published.folder import INDEX, WEIGHTS, all_tensors
+from unnoise.checkpoint.published.folder import INDEX, WEIGHTS, load_safetensors
 from unnoise.checkpoint.published.pickled import read_pickle
 
 PICKLE = "pytorch_model.bin"
 
 
 def folder_tensors(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a folder by their names, or ValueError."""
+    """Load all tensors of a folder, from safetensors files if there are any and from pytorch_model.bin otherwise."""
     if (folder / PICKLE).exists() and not any((folder / name).exists() for name in (WEIGHTS, INDEX)):
-        return state_dict(read_pickle(folder / PICKLE), PICKLE)
-    return all_tensors(folder)
+        return check_state_dict(read_pickle(folder / PICKLE), PICKLE)
+    return load_safetensors(folder)
 
 
-def state_dict(found: object, what: str) -> dict[str, Tensor]:
-    """A dict of tensors by name, or ValueError."""
+def check_state_dict(found: object, what: str) -> dict[str, Tensor]:
+    """Return the object as a dictionary of tensors; raise ValueError if it is anything else.
+
+    what: name of the object, for error messages.
+    """
     if not isinstance(found, Mapping) or not found:
         raise ValueError(f"{what} holds no tensors by name")
     for name, tensor in found.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor) or tensor.layout != torch.strided:
-            raise ValueError(f"{what} holds {str(name)[:60]!r}, which is no tensor")
+            raise ValueError(f"the entry {str(name)[:60]!r} of {what} is not a tensor")
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-            raise ValueError(f"{what} holds {name[:60]!r}, which stands for more numbers than are stored")
+            raise ValueError(f"the tensor {name[:60]!r} of {what} has more elements than are stored")
     return dict(found)

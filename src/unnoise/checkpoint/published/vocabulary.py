@@ -1,21 +1,21 @@
-"""Tokenizers from lists of tokens, as GGUF and llama2.c keep them, for HF tokenizers."""
+"""HF tokenizers from lists of tokens, as stored by GGUF and llama2.c."""
 
 import re
 from collections.abc import Sequence
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-SPACE = "▁"  # how SentencePiece writes a space
+SPACE = "▁"  # SentencePiece's symbol for a space
 BYTE = re.compile("<0x[0-9A-F]{2}>")
 QWEN2 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 LLAMA3 = QWEN2.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
-PRE_TOKENIZERS = ("gpt-2", "smollm", "qwen2", "llama-bpe")  # as GGUF calls them
+PRE_TOKENIZERS = ("gpt-2", "smollm", "qwen2", "llama-bpe")  # names in GGUF files
 
 
 def byte_level(tokens: Sequence[str], merges: Sequence[str], kind: str) -> Tokenizer:
-    """Byte-level BPE by a list of merges "a b"; kind: how a text is cut before it, one of `PRE_TOKENIZERS`."""
+    """Return byte-level BPE with a list of merges "a b". kind: the pre-tokenizer, one of `PRE_TOKENIZERS`."""
     if kind not in PRE_TOKENIZERS:
-        raise ValueError(f"its tokenizer cuts texts as {kind!r}, which is not known here: {', '.join(PRE_TOKENIZERS)} are")
+        raise ValueError(f"its pre-tokenizer {kind!r} is unknown: use one of {', '.join(PRE_TOKENIZERS)}")
     pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
     tokenizer = Tokenizer(models.BPE(numbered(tokens), pairs, ignore_merges=kind == "llama-bpe"))
     by_words = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -33,9 +33,10 @@ def byte_level(tokens: Sequence[str], merges: Sequence[str], kind: str) -> Token
 
 
 def sentencepiece(tokens: Sequence[str], scores: Sequence[float], unknown: str, control: set[str], prefix: bool) -> Tokenizer:
-    """SentencePiece's BPE: the neighbours whose union has the highest score are joined first; unknown characters are bytes.
+    """Return SentencePiece's BPE: neighbours whose union has the highest score merge first; unknown characters are bytes.
 
-    control: tokens that no text is joined to. prefix: whether a space is put before a text.
+    control: tokens that do not take part in merges.
+    prefix: whether a space is put before a text.
     """
     vocab = numbered(tokens)
     pairs = []
@@ -58,7 +59,7 @@ def sentencepiece(tokens: Sequence[str], scores: Sequence[float], unknown: str, 
 
 
 def numbered(tokens: Sequence[str]) -> dict[str, int]:
-    """The number of each token, or ValueError if one occurs twice."""
+    """Return the number of each token; raise ValueError if a token occurs twice."""
     found = {token: i for i, token in enumerate(tokens)}
     if len(found) < len(tokens):
         twice = next(token for i, token in enumerate(tokens) if found[token] != i)
@@ -67,6 +68,6 @@ def numbered(tokens: Sequence[str]) -> dict[str, int]:
 
 
 def add_control_tokens(tokenizer: Tokenizer, control: Sequence[str], defined: Sequence[str] = ()) -> None:
-    """Let tokens be found in a text as a whole: control tokens, and others that were defined so."""
+    """Add tokens that are matched in a text as a whole: control tokens, and user-defined ones."""
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token in defined])
