@@ -167,7 +167,7 @@ def test_evidence() -> None:
 
 def alternatives(made: Speller, word: str) -> list[str]:
     """All of them, nearest first."""
-    return [other for _, other in made.alternatives.of([(word, "")], math.inf, math.inf, 1000)[word, ""]]
+    return [other for _, other in made.alternatives.find([(word, "")], math.inf, math.inf, 1000)[word, ""]]
 
 
 def test_words_that_sound_alike_are_alternatives() -> None:
@@ -291,7 +291,7 @@ def test_the_search_finds_what_comparing_with_every_word_finds() -> None:
         near |= {w for w in words.same_sound(word) if edit_distance(w, word) <= reach + 1}
         behind = sorted((own - made.channel.score(evidence(words, word, other)), other) for other in near)
         for margin, decided, most in ((4.0, 0.3, 6), (4.0, 4.0, 2), (math.inf, math.inf, 6)):
-            found = made.alternatives.of([(word, "")], margin, decided, most).get((word, ""))
+            found = made.alternatives.find([(word, "")], margin, decided, most).get((word, ""))
             expected = [pair for pair in behind if pair[0] < margin][:most]
             if found is None:
                 assert not expected or expected[0][0] >= decided
