@@ -97,7 +97,7 @@ def test_averaged_weights_are_those_that_are_read() -> None:
     assert torch.equal(raw(by_file, expected), raw(model, expected))
 
 
-def test_constants_are_kept_until_a_weight_changes() -> None:
+def test_constants_follow_the_weights() -> None:
     model, expected = opened("mdlm")
     before = raw(model, expected)
     assert torch.equal(before, raw(model, expected))

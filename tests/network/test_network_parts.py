@@ -103,7 +103,7 @@ def test_a_clean_block_sees_itself_and_those_before() -> None:
 
 
 def test_modulation_of_a_constant_follows_the_weights() -> None:
-    """It is kept between calls, and computed anew when a weight has changed."""
+    """It is computed in every call, and the layer keeps nothing of it, so that threads can share a network."""
     layer, condition = AdaLN(3, 2, 2), torch.ones(3)
     with torch.no_grad():
         for value in (0.5, 1.5, 1.5, -1.0):
@@ -111,12 +111,23 @@ def test_modulation_of_a_constant_follows_the_weights() -> None:
             layer.bias.fill_(value)
             shift, scale = layer.modulation(condition)
             assert torch.allclose(torch.cat([shift, scale]), torch.full((4,), 4 * value))
+    assert vars(layer).keys() == vars(AdaLN(3, 2, 2)).keys()
+
+
+@pytest.mark.parametrize("labels", [0, 3])
+@pytest.mark.parametrize("gradients", [False, True])
+def test_a_ddit_keeps_nothing_of_a_call(labels: int, gradients: bool) -> None:
+    network = Ddit(**SIZES, labels=labels)
+    before = {name: dict(vars(module)) for name, module in network.named_modules()}
+    with torch.set_grad_enabled(gradients):
+        network(torch.zeros(2, 4, dtype=torch.long))
+    assert {name: dict(vars(module)) for name, module in network.named_modules()} == before
 
 
 @pytest.mark.parametrize("eps", [1e-3, 0.2])
 def test_the_time_that_a_ddit_reads_has_its_own_eps(eps: float) -> None:
     """σ(t) = −log(1 − (1 − ε)t)."""
-    shape = Ddit(8, 7, 12, width=16, depth=1, heads=2, time=True, sigma_eps=eps).shape
+    shape = Ddit(inputs=8, outputs=7, length=12, width=16, depth=1, heads=2, time=True, sigma_eps=eps).shape
     t = torch.tensor([0.0, 0.5, 1.0])
     assert shape.read_time(t).tolist() == pytest.approx([0.0, -math.log(1 - (1 - eps) / 2), -math.log(eps)], rel=1e-5)
 

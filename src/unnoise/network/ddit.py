@@ -1,15 +1,18 @@
-"""The diffusion Transformer of SEDD, MDLM, BD3-LM, Duo, UDLM, GIDD and Flex-MDM: for their weights, and to train from scratch.
+"""The diffusion Transformer of SEDD, MDLM, BD3-LM, Duo, UDLM, GIDD and Flex-MDM, for published weights and new training runs.
 
     x ← x + g₁·W_o·attention(LN(x)·w₁·(1 + s₁) + b₁),   x ← x + g₂·MLP(LN(x)·w₂·(1 + s₂) + b₂),   (b, s, g) = adaLN(c)
 
     c = silu(MLP(φ(σ))) + silu(label),   φ(σ) = [cos(σ f_k), sin(σ f_k)],   f_k = 10000^{−k/128},   k = 0…127
 
-Rotary positions on halves of a head (pairs i, i + D/2), tanh GELU, norms and attention without biases, an output head of its
-own. DiT: arXiv:2212.09748; the variant for text: SEDD, arXiv:2310.16834. Where time is not used σ is 0, so that c and all that
-follows from it are constants: the norms then have plain weights and biases, and each branch a plain gate.
+Rotary positions rotate halves of a head (pairs i, i + D/2). GELU uses the tanh approximation. Norms and attention have no
+biases, and the output head is not tied to the embedding. DiT: arXiv:2212.09748; the variant for text: SEDD, arXiv:2310.16834.
+Without time conditioning σ is 0 and c is a constant: the norms then have plain weights and biases, and each branch has a plain
+gate.
 """
 
+import inspect
 from dataclasses import asdict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,32 +30,19 @@ EPS = 1e-5  # of the norms
 
 
 class AdaLN(nn.Linear):
-    """adaLN: shifts, scales and gates W·c + b, which begin at zero; those of a constant c are computed once, and kept for as
-    long as neither c nor the weights change."""
+    """Shifts, scales and gates W·c + b, all zero at initialisation (adaLN)."""
 
     def __init__(self, cond_width: int, width: int, chunks: int):
         super().__init__(cond_width, chunks * width)
         self.chunks = chunks
-        self._kept: tuple[Tensor, object, list[nn.Parameter], list[Tensor]] | None = None
 
-    def modulation(self, condition: Tensor) -> list[Tensor]:
+    def modulation(self, condition: Tensor) -> tuple[Tensor, ...]:
         """c [B, 1 or L, C] → `chunks` of [B, 1 or L, D], or of [D] for c [C]."""
-        if condition.dim() > 1 or torch.is_grad_enabled():
-            self._kept = None
-            return list(self(condition).chunk(self.chunks, -1))
-        stamp = versions(self)
-        if self._kept is None or self._kept[0] is not condition or self._kept[1] != stamp:
-            self._kept = condition, stamp, [*self.parameters()], list(self(condition).chunk(self.chunks, -1))
-        return self._kept[3]
-
-
-def versions(module: nn.Module) -> tuple[object, ...]:
-    """What changes whenever a module's weights do."""
-    return tuple((id(weight), weight._version, weight.device, weight.dtype) for weight in module.parameters())
+        return self(condition).chunk(self.chunks, -1)
 
 
 def modulated(x: Tensor, norm: nn.LayerNorm, shift: Tensor, scale: Tensor) -> Tensor:
-    """LN(x)·w·(1 + scale) + shift: x [B, L, D] or [n, D], shift and scale of a like shape, or [D]."""
+    """LN(x)·w·(1 + scale) + shift: x [B, L, D] or [n, D], shift and scale of the same shape, or [D]."""
     if scale.dim() == 1:
         return F.layer_norm(x, norm.normalized_shape, norm.weight * (1 + scale), shift, EPS)
     return torch.addcmul(shift, F.layer_norm(x, norm.normalized_shape, norm.weight, None, EPS), 1 + scale)
@@ -83,7 +73,7 @@ class Block(nn.Module):
         where: Tensor | None,
         dropout: Dropout | None,
     ) -> Tensor:
-        """[B, L, D] → [B, L, D]; with `where` the perceptron runs there alone, and only those n positions come back, [n, D]."""
+        """[B, L, D] → [B, L, D]; with `where` the MLP runs only at those n positions, and the result is [n, D]."""
         shift_1, scale_1, gate_1, shift_2, scale_2, gate_2 = self.adaln.modulation(condition)
         attended = self._attention(modulated(x, self.attention_norm, shift_1, scale_1), rotation, cache, visibility)
         x = torch.addcmul(x, gate_1, attended if dropout is None else dropout(attended, 2 * self.layer))
@@ -103,7 +93,7 @@ class Block(nn.Module):
         if cache is not None:
             k, v = cache.extend(self.layer, k, v)
         y = attend_visible(q, k, v, self.causal, visibility).transpose(1, 2).reshape(batch, length, width)
-        if visibility is not None and visibility.present is not None:  # padding sees nothing either
+        if visibility is not None and visibility.present is not None:  # padding attends to nothing
             y = y * visibility.present[..., None]
         return self.out(y)
 
@@ -126,51 +116,31 @@ class GapHead(nn.Module):
 class Ddit(nn.Module):
     """x [B, L] long, t [B] or [B, L] → [B, L, outputs], or [n, outputs] at the positions `where` alone.
 
-    Built from the fields of `DditConfig`. x may also be a state of numbers, [B, L, inputs]: soft tokens, or a noised embedding.
+    Takes the fields of `DditConfig`. x may also be a state of real numbers, [B, L, inputs]: soft tokens or noised embeddings.
     """
 
-    def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        length: int,
-        width: int = 128,
-        depth: int = 4,
-        heads: int = 4,
-        hidden: int | None = None,
-        cond_width: int = 128,
-        head_rows: int | None = None,
-        time: bool = False,
-        time_input: str = "loglinear",
-        sigma_eps: float = 1e-3,
-        sigma_min: float = 1e-4,
-        sigma_max: float = 20.0,
-        causal: bool = False,
-        gaps: bool = False,
-        labels: int = 0,
-    ):
+    __signature__ = inspect.signature(DditConfig)
+
+    def __init__(self, **fields: Any):
         super().__init__()
-        hidden, head_rows = 4 * width if hidden is None else hidden, outputs if head_rows is None else head_rows
-        shape = self.shape = DditConfig(
-            *(inputs, outputs, length, width, depth, heads, hidden, cond_width, head_rows, time, time_input),
-            *(sigma_eps, sigma_min, sigma_max, causal, gaps, labels),
-        )
+        shape = self.shape = DditConfig(**fields)
         self.config = asdict(shape)
-        self.embed = nn.Embedding(inputs, width, _weight=torch.empty(inputs, width))
-        self.time_embed = nn.Sequential(nn.Linear(WAVES, cond_width), nn.SiLU(), nn.Linear(cond_width, cond_width))
-        self.label = nn.Embedding(labels + 1, cond_width, _weight=torch.empty(labels + 1, cond_width)) if labels else None
-        self.blocks = nn.ModuleList(Block(shape, layer) for layer in range(depth))
-        self.norm = nn.LayerNorm(width, EPS, bias=False)
-        self.adaln = AdaLN(cond_width, width, 2)
-        self.head = nn.Linear(width, head_rows)
-        self.gap_head = GapHead(shape) if gaps else None
-        self._kept: tuple[object, Tensor] | None = None  # c, where time is not used
-        self._begin()
+        cond = shape.cond_width
+        self.embed = nn.Embedding(shape.inputs, shape.width, _weight=torch.empty(shape.inputs, shape.width))
+        self.time_embed = nn.Sequential(nn.Linear(WAVES, cond), nn.SiLU(), nn.Linear(cond, cond))
+        rows = shape.labels + 1
+        self.label = nn.Embedding(rows, cond, _weight=torch.empty(rows, cond)) if shape.labels else None
+        self.blocks = nn.ModuleList(Block(shape, layer) for layer in range(shape.depth))
+        self.norm = nn.LayerNorm(shape.width, EPS, bias=False)
+        self.adaln = AdaLN(cond, shape.width, 2)
+        self.head = nn.Linear(shape.width, shape.head_rows)
+        self.gap_head = GapHead(shape) if shape.gaps else None
+        self._initialise()
 
-    def _begin(self) -> None:
-        """Fresh weights as in the papers: adaLN and the heads start at zero, so that every branch does.
+    def _initialise(self) -> None:
+        """Initialise the weights as in the papers: adaLN and the heads start at zero, and so does every branch.
 
-        On torch's meta device, where there is nothing to fill, drawing numbers would only import half of torch.
+        On torch's meta device there is nothing to fill, and drawing numbers would only import half of torch.
         """
         if self.embed.weight.is_meta:
             return
@@ -198,11 +168,11 @@ class Ddit(nn.Module):
         gaps: bool = False,
         dropout: Dropout | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """The output; with `gaps` also the second head's number for each position, [B, L]. For the rest see network/base.py."""
+        """Return the output, and with `gaps` also the second head's numbers [B, L]; network/base.py explains the arguments."""
         start = cache.length if cache is not None else 0
         if block is not None:
             attention_mask, positions = block_visibility(x.shape[1] // 2, block, x.device)
-        length = self._check_length(start + x.shape[1] if positions is None else int(positions.max()) + 1)
+        length = self.shape.check_length(start + x.shape[1] if positions is None else int(positions.max()) + 1)
         places = torch.arange(start, length, device=x.device) if positions is None else positions
         limited = present is not None or attention_mask is not None
         visibility = Visibility(present, attention_mask, positions, block) if limited else None
@@ -223,7 +193,7 @@ class Ddit(nn.Module):
         return self._output(kept, condition, where), self.gap_head(h, condition)
 
     def _output(self, h: Tensor, condition: Tensor, where: Tensor | None) -> Tensor:
-        """The output head: [B, L, D] → [B, L, outputs], or [n, D] → [n, outputs] at `where`."""
+        """Apply the output head: [B, L, D] → [B, L, outputs], or [n, D] → [n, outputs] at `where`."""
         shift, scale = self.adaln.modulation(condition)
         if where is not None and scale.dim() > 1:
             shift, scale = (one.expand(*where.shape, -1)[where] for one in (shift, scale))
@@ -233,51 +203,33 @@ class Ddit(nn.Module):
         return F.linear(h, self.head.weight[: self.shape.outputs], self.head.bias[: self.shape.outputs])
 
     def _condition(self, t: Tensor | None, label: Tensor | int | None) -> Tensor:
-        """c: [B, 1, C], or [B, L, C] where each position has its own time; [C] where it is the same for all."""
-        found = self._constant() if not self.shape.time else self._timed(t)
+        """Return c: [B, 1, C], [B, L, C] if each position has its own time, or [C] if it is the same everywhere."""
+        if not self.shape.time:
+            sigma = self.head.bias.new_zeros(())
+        elif t is None:
+            raise ValueError("this network is conditioned on time: pass t")
+        else:
+            sigma = self.shape.read_time(t if t.dim() == 2 else t[:, None])
+        phases = sigma[..., None] * frequencies(WAVES, sigma.device)
+        found = F.silu(self.time_embed(torch.cat([phases.cos(), phases.sin()], -1).to(self.head.bias.dtype)))
         if self.label is None:
             return found
         number = torch.as_tensor(self.shape.labels if label is None else label, device=found.device)
         known = F.silu(self.label(number))
         return found + (known if known.dim() == 1 else known[:, None])
 
-    def _timed(self, t: Tensor | None) -> Tensor:
-        if t is None:
-            raise ValueError("this network is conditioned on time: give t")
-        return self._embedded(self.shape.read_time(t if t.dim() == 2 else t[:, None]))
-
-    def _constant(self) -> Tensor:
-        """c of σ = 0, the same tensor for as long as the weights are the same: [C]."""
-        if torch.is_grad_enabled():
-            self._kept = None
-            return self._embedded(self.head.bias.new_zeros(()))
-        key = versions(self.time_embed)
-        if self._kept is None or self._kept[0] != key:
-            self._kept = key, self._embedded(self.head.bias.new_zeros(()))
-        return self._kept[1]
-
-    def _embedded(self, sigma: Tensor) -> Tensor:
-        """silu(MLP(φ(σ))): [...] → [..., C]."""
-        phases = sigma[..., None] * frequencies(WAVES, sigma.device)
-        return F.silu(self.time_embed(torch.cat([phases.cos(), phases.sin()], -1).to(self.head.bias.dtype)))
-
-    def _check_length(self, length: int) -> int:
-        if length > self.shape.length:
-            raise ValueError(f"this network reads texts of at most {self.shape.length} tokens, found {length}")
-        return length
-
 
 def selected(modulation: Tensor, x: Tensor, where: Tensor) -> Tensor:
-    """A shift, scale or gate at the positions `where` of x: [B, 1 or L, D] → [n, D]; one for all positions as it is."""
+    """Return a shift, scale or gate at the positions `where` of x: [B, 1 or L, D] → [n, D]; [D] is returned unchanged."""
     return modulation if modulation.dim() == 1 else modulation.expand_as(x)[where]
 
 
 def frequencies(size: int, device: torch.device) -> Tensor:
-    """10000^{−2i/size}, i = 0…size/2 − 1."""
+    """Return 10000^{−2i/size} for i = 0…size/2 − 1."""
     return BASE ** -(torch.arange(0, size, 2, device=device).float() / size)
 
 
 def rotary(places: Tensor, head_width: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Cosines and sines by which each place turns each pair of features: [L] → [L, D/2] each."""
+    """Return the cosines and sines of the angle by which each position rotates each pair of features: [L] → [L, D/2] each."""
     angle = places[:, None] * frequencies(head_width, places.device)
     return angle.cos().to(dtype), angle.sin().to(dtype)

@@ -1,55 +1,46 @@
-"""The decoder of GPT-2 (Radford et al. 2019), for published weights, and to train from scratch.
+"""The decoder of GPT-2 (Radford et al. 2019), for published weights and new training runs.
 
     x_i = E[token i] + P[i],   x ← x + W_o·attention(LayerNorm(x)),   x ← x + W_down·gelu(W_up·LayerNorm(x))
 
-Learned positions P, LayerNorm and matrices with biases, gelu by its tanh approximation, no time. With `causal=False` the same
-weights serve masked and block methods. Matrices may be in half precision, memory-mapped on the disk; everything is computed in
-the precision of the norms.
+Positions P are learned, norms and matrices have biases, GELU uses the tanh approximation, and there is no time conditioning.
+With `causal=False` the same weights serve masked and block methods. Weight matrices may be memory-mapped in half precision;
+everything is computed in the precision of the norms.
 """
 
+import inspect
 import math
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unnoise.network.base import Cache
-from unnoise.network.config import check_sizes
+from unnoise.network.config import DERIVED, NetworkConfig
 from unnoise.network.dropout import Dropout
-from unnoise.network.linear import Linear, linear
+from unnoise.network.linear import Linear, initialise, linear
 from unnoise.network.visibility import block_visibility, without_padding
-
-STD = 0.02  # of fresh weights
 
 
 @dataclass(frozen=True)
-class Gpt2Config:
-    """Sizes of a network, and its inputs and outputs.
+class Gpt2Config(NetworkConfig):
+    """Fields of a `Gpt2`, in addition to the common ones; `length` is also the number of learned positions.
 
-    inputs: number of states of a token, or of numbers at a position.
-    outputs: number of entries of the last axis.
-    length: the longest sequence; the number of learned positions.
-    width, depth, heads: features of a position, blocks, attention heads.
-    hidden: features of the perceptron; four times the width by default.
-    causal: whether a position attends only to itself and to what is before it.
-    norm_eps: the term that LayerNorm adds to the variance.
+    hidden: features of the MLP; four times the width by default.
+    causal: whether a position attends only to itself and to earlier positions.
+    norm_eps: constant that LayerNorm adds to the variance.
     tied: whether the output head is the embedding of the first `outputs` tokens.
     """
 
-    inputs: int
-    outputs: int
-    length: int
-    width: int
-    depth: int
-    heads: int
-    hidden: int
-    causal: bool
-    norm_eps: float
-    tied: bool
+    hidden: int = DERIVED
+    causal: bool = False
+    norm_eps: float = 1e-5
+    tied: bool = True
 
     def __post_init__(self) -> None:
-        check_sizes(self, "inputs", "outputs", "length", "width", "depth", "heads", "hidden")
+        self.derive(hidden=4 * self.width)
+        self.check_sizes("hidden")
         if self.width % self.heads:
             raise ValueError(
                 f"a network's width must be a multiple of its heads, found width {self.width} and {self.heads} heads"
@@ -97,7 +88,7 @@ class Block(nn.Module):
     def forward(
         self, x: Tensor, cache: Cache | None, mask: Tensor | None, where: Tensor | None, dropout: Dropout | None
     ) -> Tensor:
-        """[B, L, W] → [B, L, W]; with `where` the perceptron runs at those n positions alone, and the result is [n, W]."""
+        """[B, L, W] → [B, L, W]; with `where` the MLP runs only at those n positions, and the result is [n, W]."""
         attended = self.attention(self.attention_norm(x), cache, mask)
         x = x + (attended if dropout is None else dropout(attended, 2 * self.layer))
         x = x if where is None else x[where]
@@ -106,44 +97,23 @@ class Block(nn.Module):
 
 
 class Gpt2(nn.Module):
-    """x [B, L] long → [B, L, outputs], or [n, outputs] at the positions `where` alone; built from the fields of `Gpt2Config`.
+    """x [B, L] long → [B, L, outputs], or [n, outputs] at the positions `where` alone; takes the fields of `Gpt2Config`.
 
-    x may also be a state of numbers, [B, L, inputs]: soft tokens, or a noised embedding. t is not used.
+    x may also be a state of real numbers, [B, L, inputs]: soft tokens or noised embeddings. t is ignored.
     """
 
-    def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        length: int,
-        width: int = 128,
-        depth: int = 4,
-        heads: int = 4,
-        hidden: int | None = None,
-        causal: bool = False,
-        norm_eps: float = 1e-5,
-        tied: bool = True,
-    ):
-        super().__init__()
-        hidden = 4 * width if hidden is None else hidden
-        shape = self.shape = Gpt2Config(inputs, outputs, length, width, depth, heads, hidden, causal, norm_eps, tied)
-        self.config = asdict(shape)
-        self.embed = nn.Embedding(inputs, width, _weight=torch.empty(inputs, width))
-        self.positions = nn.Embedding(length, width, _weight=torch.empty(length, width))
-        self.blocks = nn.ModuleList(Block(shape, layer) for layer in range(depth))
-        self.norm = nn.LayerNorm(width, norm_eps)
-        self.head = None if tied else Linear(width, outputs, bias=False)
-        self._begin()
+    __signature__ = inspect.signature(Gpt2Config)
 
-    def _begin(self) -> None:
-        """Draw fresh weights: the output of each branch starts at zero, and so do all biases and a separate output head."""
-        if self.embed.weight.is_meta:
-            return
-        for name, weight in self.named_parameters():
-            if name.endswith((".out.weight", ".down.weight", "head.weight", ".bias")):
-                nn.init.zeros_(weight)
-            elif weight.dim() == 2:
-                nn.init.normal_(weight, std=STD)
+    def __init__(self, **fields: Any):
+        super().__init__()
+        shape = self.shape = Gpt2Config(**fields)
+        self.config = asdict(shape)
+        self.embed = nn.Embedding(shape.inputs, shape.width, _weight=torch.empty(shape.inputs, shape.width))
+        self.positions = nn.Embedding(shape.length, shape.width, _weight=torch.empty(shape.length, shape.width))
+        self.blocks = nn.ModuleList(Block(shape, layer) for layer in range(shape.depth))
+        self.norm = nn.LayerNorm(shape.width, shape.norm_eps)
+        self.head = None if shape.tied else Linear(shape.width, shape.outputs, bias=False)
+        initialise(self)
 
     def forward(
         self,
@@ -157,19 +127,14 @@ class Gpt2(nn.Module):
         block: int | None = None,
         dropout: Dropout | None = None,
     ) -> Tensor:
-        """Return the output.
+        """Return the output; network/base.py explains the arguments.
 
-        present: [B, L], false at padding, to which no position attends.
         attention_mask: [L, L], or [L, n + L] after n cached tokens; it replaces the causal mask.
-        block: x is x_t ⊕ x_0 in blocks of this size.
-        The other arguments are described in `network/base.py`.
         """
         if block is not None:
             attention_mask, positions = block_visibility(x.shape[1] // 2, block, x.device)
         start = 0 if cache is None else cache.length
-        length = start + x.shape[1] if positions is None else int(positions.max()) + 1
-        if length > self.shape.length:
-            raise ValueError(f"this network takes sequences of at most {self.shape.length} tokens, found {length}")
+        length = self.shape.check_length(start + x.shape[1] if positions is None else int(positions.max()) + 1)
         places = torch.arange(start, length, device=x.device) if positions is None else positions
         mask = attention_mask if present is None else without_padding(present, attention_mask, self.shape.causal)
         h = self._embedded(x) + F.embedding(places, self.positions.weight).to(self.norm.weight.dtype)

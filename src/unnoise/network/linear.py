@@ -1,13 +1,14 @@
-"""Products with weights that may be kept in less precision than is computed in, as where they lie memory-mapped on the disk."""
+"""Linear layers whose weights may be stored in lower precision than the inputs, for example memory-mapped on disk."""
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-RAISED = 2**22  # numbers that are raised at once
+RAISED = 2**22  # weights that are converted at once
+STD = 0.02  # of initial weights
 
 
 class Linear(nn.Linear):
-    """xWᵀ + b in the precision of x: [*, in] → [*, out]. The network that it belongs to draws its weights, once."""
+    """xWᵀ + b in the precision of x: [*, in] → [*, out]. Its weights are drawn by `initialise`, for the whole network."""
 
     def reset_parameters(self) -> None:
         return
@@ -17,7 +18,7 @@ class Linear(nn.Linear):
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """xWᵀ + b in the precision of x; a weight of less is raised to it, some rows at a time, so that it takes no more memory."""
+    """Compute xWᵀ + b in the precision of x. A weight of lower precision is converted a few rows at a time, to save memory."""
     if weight.dtype.itemsize >= x.dtype.itemsize:
         return F.linear(x, weight, bias)
     y = x.new_empty(*x.shape[:-1], len(weight))
@@ -26,3 +27,14 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         some = slice(first, first + rows)
         y[..., some] = F.linear(x, weight[some].to(x.dtype), None if bias is None else bias[some].to(x.dtype))
     return y
+
+
+def initialise(decoder: nn.Module) -> None:
+    """Draw the weights of a decoder: matrices from N(0, 0.02²); branches, biases and a separate output head start at zero."""
+    for name, weight in decoder.named_parameters():
+        if weight.is_meta:
+            return
+        if name.endswith((".out.weight", ".down.weight", "head.weight", ".bias")):
+            nn.init.zeros_(weight)
+        elif weight.dim() == 2:
+            nn.init.normal_(weight, std=STD)

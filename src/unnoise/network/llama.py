@@ -1,76 +1,72 @@
-"""The decoder of Llama, Mistral, Qwen2 and Qwen3, for weights that were trained elsewhere, and to train from scratch; not
-causal, the network of LLaDA, Dream, SDAR, A2D and Fast-dLLM v2.
+"""The decoder of Llama, Mistral, Qwen2 and Qwen3, for published weights and new training runs. Without the causal mask it is
+the network of LLaDA, Dream, SDAR, A2D and Fast-dLLM v2.
 
     x ← x + W_o·attention(RMSNorm(x)),   x ← x + W_down·(silu(W_gate·h) ⊙ W_up·h) with h = RMSNorm(x)
 
-Rotary positions on halves of a head (pairs i, i + D/2), grouped-query heads (several query heads share one head of keys and
-values), SwiGLU (arXiv:2002.05202), no time. Llama 2: arXiv:2307.09288; Qwen3, which normalises queries and keys:
-arXiv:2505.09388. Not `causal`, the same weights serve masked and block methods (LLaDA: arXiv:2502.09992, Dream: 2508.15487).
+Rotary positions rotate halves of a head (pairs i, i + D/2). Several query heads share one head of keys and values. The MLP is
+SwiGLU (arXiv:2002.05202). There is no time conditioning. Llama 2: arXiv:2307.09288; Qwen3, which normalises queries and keys:
+arXiv:2505.09388; masked models with these weights: LLaDA, arXiv:2502.09992, and Dream, arXiv:2508.15487.
 
-Matrices may be in half precision, as they lie memory-mapped on the disk; everything is computed in the precision of the norms.
+Weight matrices may be memory-mapped in half precision; everything is computed in the precision of the norms.
 """
 
+import inspect
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unnoise.network.base import Cache
-from unnoise.network.config import check_sizes
+from unnoise.network.config import DERIVED, NetworkConfig
 from unnoise.network.dropout import Dropout
-from unnoise.network.linear import Linear, linear
+from unnoise.network.linear import Linear, initialise, linear
 from unnoise.network.shifted import ShiftedRows
 from unnoise.network.visibility import block_visibility, without_padding
 
-STD = 0.02  # of fresh weights
-
 
 @dataclass(frozen=True)
-class LlamaConfig:
-    """How large a network is, and what it reads and writes.
+class LlamaConfig(NetworkConfig):
+    """Fields of a `Llama`, in addition to the common ones.
 
-    inputs: how many states a token may have, or how many numbers a position holds.
-    outputs: entries of the last axis.
-    length: the longest text.
-    width, depth, heads: features of a position, blocks, heads of queries.
-    kv_heads: heads of keys and values; as many as `heads` by default.
-    head_width: features of a head; width / heads by default.
-    hidden: features of the perceptron; 8/3 of the width by default, rounded up to a multiple of 8.
-    causal: whether a position sees only what is before it.
-    rotary_base: the longest wave of the rotary positions is nearly 2π times this.
-    rotary_factors: by what each of the head_width/2 frequencies is divided; none by default.
-    norm_eps: what RMSNorm adds to the mean square.
-    qk_norm: whether queries and keys are normalised, head by head (Qwen3).
+    kv_heads: number of key and value heads; `heads` by default.
+    head_width: features per head; width / heads by default.
+    hidden: features of the MLP; 8/3 of the width by default, rounded up to a multiple of 8.
+    causal: whether a position attends only to itself and to earlier positions.
+    rotary_base: base of the rotary frequencies; the longest wavelength is nearly 2π times this.
+    rotary_factors: divisors of the head_width/2 rotary frequencies; none by default.
+    norm_eps: constant that RMSNorm adds to the mean square.
+    qk_norm: whether queries and keys are normalised per head (Qwen3).
     qkv_bias: whether queries, keys and values have biases (Qwen2).
     tied: whether the output head is the embedding of the first `outputs` tokens.
     shift: whether row i − 1 predicts position i, as in a causal model, and row 0 also position 0 (Dream, Fast-dLLM v2).
-    mask_token: the token whose embedding the last state, inputs − 1, has: where the mask is one of the vocabulary's tokens.
+    mask_token: vocabulary token that serves as the mask; the last state, inputs − 1, uses its embedding.
     """
 
-    inputs: int
-    outputs: int
-    length: int
-    width: int
-    depth: int
-    heads: int
-    kv_heads: int
-    head_width: int
-    hidden: int
-    causal: bool
-    rotary_base: float
-    rotary_factors: tuple[float, ...]
-    norm_eps: float
-    qk_norm: bool
-    qkv_bias: bool
-    tied: bool
-    shift: bool
-    mask_token: int | None
+    kv_heads: int = DERIVED
+    head_width: int = DERIVED
+    hidden: int = DERIVED
+    causal: bool = False
+    rotary_base: float = 10_000.0
+    rotary_factors: tuple[float, ...] = ()
+    norm_eps: float = 1e-5
+    qk_norm: bool = False
+    qkv_bias: bool = False
+    tied: bool = False
+    shift: bool = False
+    mask_token: int | None = None
 
     def __post_init__(self) -> None:
-        check_sizes(self, "inputs", "outputs", "length", "width", "depth", "heads", "kv_heads", "head_width", "hidden")
+        if self.head_width is None and self.width % self.heads:
+            raise ValueError(
+                f"a network's width must be a multiple of its heads, found width {self.width} and {self.heads} heads"
+            )
+        hidden = -(-self.width // 3) * 8
+        self.derive(kv_heads=self.heads, head_width=self.width // self.heads, hidden=hidden)
+        object.__setattr__(self, "rotary_factors", tuple(self.rotary_factors))  # config.json holds a list
+        self.check_sizes("kv_heads", "head_width", "hidden")
         if self.heads % self.kv_heads:
             raise ValueError(f"a network's heads must be a multiple of its kv_heads, found {self.heads} and {self.kv_heads}")
         if self.head_width % 2:
@@ -91,11 +87,11 @@ class LlamaConfig:
 
     @property
     def rows(self) -> int:
-        """How many rows the embedding has."""
+        """Number of rows of the embedding."""
         return self.inputs - (self.mask_token is not None)
 
     def frequencies(self) -> Tensor:
-        """By what each pair of features turns from one position to the next: base^{−2i/D} / factor_i, [D/2]."""
+        """Return the rotary frequencies base^{−2i/D} / factor_i: [D/2]."""
         pairs = torch.arange(0, self.head_width, 2, device="cpu").float()
         waves = 1 / self.rotary_base ** (pairs / self.head_width)
         return waves / torch.tensor(self.rotary_factors, device="cpu") if self.rotary_factors else waves
@@ -154,7 +150,7 @@ class Block(nn.Module):
         where: Tensor | None,
         dropout: Dropout | None,
     ) -> Tensor:
-        """[B, L, W] → [B, L, W]; with `where` the perceptron runs there alone, and only those n positions come back, [n, W]."""
+        """[B, L, W] → [B, L, W]; with `where` the MLP runs only at those n positions, and the result is [n, W]."""
         attended = self.attention(self.attention_norm(x), rotation, cache, mask)
         x = x + (attended if dropout is None else dropout(attended, 2 * self.layer))
         x = x if where is None else x[where]
@@ -164,61 +160,25 @@ class Block(nn.Module):
 
 
 class Llama(nn.Module):
-    """x [B, L] long → [B, L, outputs], or [n, outputs] at the positions `where` alone; built from the fields of `LlamaConfig`.
+    """x [B, L] long → [B, L, outputs], or [n, outputs] at the positions `where` alone; takes the fields of `LlamaConfig`.
 
-    x may also be a state of numbers, [B, L, inputs]: soft tokens, or a noised embedding. t is not read.
+    x may also be a state of real numbers, [B, L, inputs]: soft tokens or noised embeddings. t is ignored.
     """
 
     frequencies: Tensor
 
-    def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        length: int,
-        width: int = 128,
-        depth: int = 4,
-        heads: int = 4,
-        kv_heads: int | None = None,
-        head_width: int | None = None,
-        hidden: int | None = None,
-        causal: bool = False,
-        rotary_base: float = 10_000.0,
-        rotary_factors: Sequence[float] = (),
-        norm_eps: float = 1e-5,
-        qk_norm: bool = False,
-        qkv_bias: bool = False,
-        tied: bool = False,
-        shift: bool = False,
-        mask_token: int | None = None,
-    ):
-        super().__init__()
-        if head_width is None and width % heads:
-            raise ValueError(f"a network's width must be a multiple of its heads, found width {width} and {heads} heads")
-        kv_heads = heads if kv_heads is None else kv_heads
-        head_width = width // heads if head_width is None else head_width
-        hidden = -(-width // 3) * 8 if hidden is None else hidden
-        shape = self.shape = LlamaConfig(
-            *(inputs, outputs, length, width, depth, heads, kv_heads, head_width, hidden, causal),
-            *(rotary_base, tuple(rotary_factors), norm_eps, qk_norm, qkv_bias, tied, shift, mask_token),
-        )
-        self.config = asdict(shape)
-        self.embed = nn.Embedding(shape.rows, width, _weight=torch.empty(shape.rows, width))
-        self.blocks = nn.ModuleList(Block(shape, layer) for layer in range(depth))
-        self.norm = nn.RMSNorm(width, norm_eps)
-        self.head = None if tied else Linear(width, outputs, bias=False)
-        self.register_buffer("frequencies", shape.frequencies(), persistent=False)
-        self._begin()
+    __signature__ = inspect.signature(LlamaConfig)
 
-    def _begin(self) -> None:
-        """Fresh weights: what is added to x starts at zero, and so does an output head of its own."""
-        if self.embed.weight.is_meta:
-            return
-        for name, weight in self.named_parameters():
-            if name.endswith((".out.weight", ".down.weight", "head.weight", ".bias")):
-                nn.init.zeros_(weight)
-            elif weight.dim() == 2:
-                nn.init.normal_(weight, std=STD)
+    def __init__(self, **fields: Any):
+        super().__init__()
+        shape = self.shape = LlamaConfig(**fields)
+        self.config = asdict(shape)
+        self.embed = nn.Embedding(shape.rows, shape.width, _weight=torch.empty(shape.rows, shape.width))
+        self.blocks = nn.ModuleList(Block(shape, layer) for layer in range(shape.depth))
+        self.norm = nn.RMSNorm(shape.width, shape.norm_eps)
+        self.head = None if shape.tied else Linear(shape.width, shape.outputs, bias=False)
+        self.register_buffer("frequencies", shape.frequencies(), persistent=False)
+        initialise(self)
 
     def forward(
         self,
@@ -232,13 +192,14 @@ class Llama(nn.Module):
         block: int | None = None,
         dropout: Dropout | None = None,
     ) -> Tensor:
-        """The output. attention_mask: [L, L], or [L, n + L] after n cached tokens; it alone then says who sees whom. present:
-        [B, L], false at padding, which nobody sees. block: x is x_t ⊕ x_0 in blocks of this size. For the rest see
-        `network/base.py`."""
+        """Return the output; network/base.py explains the arguments.
+
+        attention_mask: [L, L], or [L, n + L] after n cached tokens; it replaces the causal mask.
+        """
         if block is not None:
             attention_mask, positions = block_visibility(x.shape[1] // 2, block, x.device)
         start = 0 if cache is None else cache.length
-        length = self._check_length(start + x.shape[1] if positions is None else int(positions.max()) + 1)
+        length = self.shape.check_length(start + x.shape[1] if positions is None else int(positions.max()) + 1)
         places = torch.arange(start, length, device=x.device) if positions is None else positions
         angle = places[:, None] * self.frequencies  # [L, D/2]
         rotation = angle.cos(), angle.sin()
@@ -266,14 +227,9 @@ class Llama(nn.Module):
             x = x[..., :-1].index_add(-1, place, x[..., -1:])
         return x @ self.embed.weight.to(dtype)
 
-    def _check_length(self, length: int) -> int:
-        if length > self.shape.length:
-            raise ValueError(f"this network reads texts of at most {self.shape.length} tokens, found {length}")
-        return length
-
 
 def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotary positions: pairs (i, i + D/2) turned by their position's angle: [B, H, L, D], [L, D/2] → [B, H, L, D]."""
+    """Rotate the pairs (i, i + D/2) by the angle of their position: [B, H, L, D], [L, D/2] → [B, H, L, D]."""
     cos, sin = rotation
     a, b = x.chunk(2, -1)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)

@@ -1,58 +1,54 @@
-"""The network of MD4 (arXiv:2406.04329), for weights of its own code and to train from scratch.
+"""The network of MD4 (arXiv:2406.04329), for its published weights and new training runs.
 
     x ← x + g_1 ⊙ W_o·attention((1 + s_1) ⊙ LN(x) + b_1),   x ← x + g_2 ⊙ W_2(a(W_1 h) ⊙ W_3 h),  h = (1 + s_2) ⊙ LN(x) + b_2
 
-LayerNorm without weights (ε = 10⁻⁵), rotary positions, a gated perceptron with a = sigmoid ("glu"). Shifts b, scales s and
-gates g of each block are W·a(c) + bias (adaLN-zero), where c is a perceptron of [sin, cos](1000·t·f_k),
+LayerNorm has no weights (ε = 10⁻⁵), positions are rotary, and the gated MLP has a = sigmoid ("glu"). Shifts b, scales s and
+gates g of each block are W·a(c) + bias (adaLN-zero), where c is an MLP of [sin, cos](1000·t·f_k),
 f_k = 10000^{−k/(F/2−1)}.
 """
 
+import inspect
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unnoise.network.config import check_heads, check_sizes
+from unnoise.network.config import DERIVED, NetworkConfig
 from unnoise.network.llama import rotate
 
 BASE = 10_000.0  # of the rotary positions, and of the waves of time
 EPS = 1e-5
 TIMES = 1000.0  # by which t is multiplied
-STD = 0.02  # of fresh weights
+STD = 0.02  # of initial weights
 ACTIVATIONS = {"glu": torch.sigmoid, "swiglu": F.silu}
 
 
 @dataclass(frozen=True)
-class Md4Config:
-    """How large a network is, and what it reads and writes.
+class Md4Config(NetworkConfig):
+    """Fields of an `Md4Network`, in addition to the common ones.
 
-    inputs: how many states a token may have. outputs: entries of the last axis. length: the longest text.
-    width, depth, heads: features of a position, blocks, heads of attention.
-    hidden: features of the perceptron; 8/3 of the width by default, rounded up to a multiple of 32.
-    features: of the condition c, an even number; the width of a head by default.
-    embed_width: features of the embedding, brought to `width` by a matrix; 0 where the embedding has that width itself.
-    mlp_type: a of the perceptron and of the condition, "glu" (sigmoid) or "swiglu" (silu).
-    time: whether t is read; without it c is 0.
+    hidden: features of the MLP; 8/3 of the width by default, rounded up to a multiple of 32.
+    features: features of the condition c, an even number; the width of a head by default.
+    embed_width: features of the embedding, which a matrix projects to `width`; 0 for an embedding of that width.
+    mlp_type: activation a of the MLP and of the condition, "glu" (sigmoid) or "swiglu" (silu).
+    time: whether the network is conditioned on t; otherwise c is 0.
     """
 
-    inputs: int
-    outputs: int
-    length: int
-    width: int
-    depth: int
-    heads: int
-    hidden: int
-    features: int
-    embed_width: int
-    mlp_type: str
-    time: bool
+    hidden: int = DERIVED
+    features: int = DERIVED
+    embed_width: int = 0
+    mlp_type: str = "glu"
+    time: bool = True
 
     def __post_init__(self) -> None:
-        check_sizes(self, "inputs", "outputs", "length", "width", "depth", "heads", "hidden", "features")
+        hidden = -(-(8 * self.width // 3) // 32) * 32
+        self.derive(hidden=hidden, features=max(4, self.width // max(1, self.heads)))
+        self.check_sizes("hidden", "features")
         if isinstance(self.embed_width, bool) or not isinstance(self.embed_width, int) or not 0 <= self.embed_width <= 2**16:
             raise ValueError(f"a network's embed_width must be a whole number ≥ 0, found {self.embed_width!r}")
-        check_heads(self.width, self.heads)
+        self.check_heads()
         if self.features % 2 or self.features < 4:
             raise ValueError(f"a network's features must be an even number ≥ 4, found {self.features}")
         if self.mlp_type not in ACTIVATIONS:
@@ -60,7 +56,7 @@ class Md4Config:
 
 
 class Block(nn.Module):
-    """Attention and a gated perceptron, each behind a norm that the condition scales and shifts, each with a gate."""
+    """Attention and a gated MLP, each with a gate and with a norm that the condition scales and shifts."""
 
     def __init__(self, shape: Md4Config):
         super().__init__()
@@ -71,7 +67,7 @@ class Block(nn.Module):
         self.adaln = nn.Linear(shape.features, 6 * shape.width)
 
     def forward(self, x: Tensor, c: Tensor, rotation: tuple[Tensor, Tensor], where: Tensor | None) -> Tensor:
-        """x [B, L, W], c [B, 1 or L, F] → [B, L, W]; with `where` the perceptron runs there alone, and [n, W] comes back."""
+        """x [B, L, W], c [B, 1 or L, F] → [B, L, W]; with `where` the MLP runs only there: [n, W]."""
         changes = self.adaln(c).chunk(6, -1)
         h = scaled(x, changes[0], changes[1])
         q, k, v = (part(h).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
@@ -86,41 +82,27 @@ class Block(nn.Module):
 
 
 class Md4Network(nn.Module):
-    """x [B, L] long, t [B] or [B, L] → [B, L, outputs], or [n, outputs] at the positions `where` alone; built from the fields
+    """x [B, L] long, t [B] or [B, L] → [B, L, outputs], or [n, outputs] at the positions `where` alone; takes the fields
     of `Md4Config`."""
 
     frequencies: Tensor
     waves: Tensor
 
-    def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        length: int,
-        width: int = 128,
-        depth: int = 4,
-        heads: int = 4,
-        hidden: int | None = None,
-        features: int | None = None,
-        embed_width: int = 0,
-        mlp_type: str = "glu",
-        time: bool = True,
-    ):
+    __signature__ = inspect.signature(Md4Config)
+
+    def __init__(self, **fields: Any):
         super().__init__()
-        hidden = -(-(8 * width // 3) // 32) * 32 if hidden is None else hidden
-        features = max(4, width // max(1, heads)) if features is None else features
-        shape = self.shape = Md4Config(
-            inputs, outputs, length, width, depth, heads, hidden, features, embed_width, mlp_type, time
-        )
+        shape = self.shape = Md4Config(**fields)
         self.config = asdict(shape)
-        self.embed = nn.Embedding(inputs, embed_width or width)
-        self.embed_out = nn.Linear(embed_width, width) if embed_width else None
+        width, features = shape.width, shape.features
+        self.embed = nn.Embedding(shape.inputs, shape.embed_width or width)
+        self.embed_out = nn.Linear(shape.embed_width, width) if shape.embed_width else None
         self.time_in = nn.Linear(features, 4 * features)
         self.time_out = nn.Linear(4 * features, features)
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(depth))
+        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.depth))
         self.adaln = nn.Linear(features, 2 * width)
-        self.head = nn.Linear(width, outputs, bias=False)
-        half, size = features // 2, width // heads
+        self.head = nn.Linear(width, shape.outputs, bias=False)
+        half, size = features // 2, width // shape.heads
         turns = 1 / BASE ** (torch.arange(0, size, 2, device="cpu").float() / size)
         waves = BASE ** (-torch.arange(half, device="cpu").float() / (half - 1))
         self.register_buffer("frequencies", turns, persistent=False)
@@ -132,9 +114,7 @@ class Md4Network(nn.Module):
                 nn.init.normal_(weight, std=STD)
 
     def forward(self, x: Tensor, t: Tensor | None = None, where: Tensor | None = None) -> Tensor:
-        """The output."""
-        if x.shape[1] > self.shape.length:
-            raise ValueError(f"this network reads texts of at most {self.shape.length} tokens, found {x.shape[1]}")
+        self.shape.check_length(x.shape[1])
         h = x @ self.embed.weight if x.is_floating_point() else self.embed(x)
         h = h if self.embed_out is None else self.embed_out(h)
         angle = torch.arange(x.shape[1], device=x.device)[:, None] * self.frequencies
@@ -150,16 +130,16 @@ class Md4Network(nn.Module):
         return self.head(scaled(h, shift, scale))
 
     def _condition(self, t: Tensor | None, x: Tensor) -> Tensor:
-        """c of each text, or of each position: t [B] or [B, L] → [B, 1 or L, F]."""
+        """Return c of each sequence or position: t [B] or [B, L] → [B, 1 or L, F]."""
         if not self.shape.time:
             return self.waves.new_zeros(len(x), 1, self.shape.features)
         if t is None:
-            raise ValueError("this network reads the time t: give it")
+            raise ValueError("this network is conditioned on time: pass t")
         at = (t[:, None] if t.dim() == 1 else t).to(self.waves.dtype)
         angle = TIMES * at[..., None] * self.waves
         return self.time_out(F.silu(self.time_in(torch.cat([angle.sin(), angle.cos()], -1))))
 
 
 def scaled(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
-    """(1 + scale) ⊙ LayerNorm(x) + shift: [*, W]."""
+    """Compute (1 + scale) ⊙ LayerNorm(x) + shift: [*, W]."""
     return F.layer_norm(x, x.shape[-1:], eps=EPS) * (1 + scale) + shift

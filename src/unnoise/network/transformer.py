@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from unnoise.keywords import check_settings
 from unnoise.network.base import Cache
-from unnoise.network.config import check_heads, check_sizes
+from unnoise.network.config import NetworkConfig
 from unnoise.network.dropout import Dropout
 from unnoise.network.pointer import Pointer
 from unnoise.network.visibility import Visibility, block_visibility
@@ -40,30 +40,20 @@ def sized(size: str, width: int | None = None, depth: int | None = None, heads: 
 
 
 @dataclass(frozen=True)
-class TransformerConfig:
-    """How large a network is, and what it reads and writes.
+class TransformerConfig(NetworkConfig):
+    """Fields of a `Transformer`, in addition to the common ones.
 
-    inputs: how many states a token may have, or how many numbers a position holds.
-    outputs: entries of the last axis.
-    length: the longest text.
-    width, depth, heads: features of a position, blocks, attention heads.
-    time: whether t is an input (adaLN).
-    causal: whether a position sees only what is before it.
+    time: whether the network is conditioned on t (adaLN).
+    causal: whether a position attends only to itself and to earlier positions.
     taps: width of the convolution.
-    attention_every: one block in so many has attention (the last does), the others mix by convolution alone.
-    gaps: whether there is a second head, one number for each position.
-    labels: how many classes a text can be said to have.
-    grid: rows and columns of a picture, whose positions are then rotated and convolved in two dimensions.
-    channels: how many columns make one pixel (red, green, blue).
-    pointer: whether tokens of the text are made likelier where they fit (network/pointer.py).
+    attention_every: interval of the blocks with attention, counted from the last one; the others only have a convolution.
+    gaps: whether there is a second head with one number per position.
+    labels: number of classes.
+    grid: rows and columns of an image, whose positions are rotated and convolved in two dimensions.
+    channels: number of columns per pixel (red, green, blue).
+    pointer: whether the output can copy tokens of the sequence (network/pointer.py).
     """
 
-    inputs: int
-    outputs: int
-    length: int
-    width: int = 128
-    depth: int = 4
-    heads: int = 4
     time: bool = False
     causal: bool = False
     taps: int = 9
@@ -75,13 +65,13 @@ class TransformerConfig:
     pointer: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "grid", tuple(self.grid))  # a list in config.json
+        object.__setattr__(self, "grid", tuple(self.grid))  # config.json holds a list
         if self.grid and (len(self.grid) != 2 or math.prod(self.grid) != self.length or self.causal):
             raise ValueError(f"a network's grid must be rows × columns = its length, found {self.grid} and {self.length}")
         if self.grid and math.isqrt(self.taps) ** 2 != self.taps:
             raise ValueError(f"with a grid a network's taps must be the square of an odd number, such as 9, found {self.taps}")
-        check_sizes(self, "inputs", "outputs", "length", "width", "depth", "heads", "taps", "attention_every", "channels")
-        check_heads(self.width, self.heads)
+        self.check_sizes("taps", "attention_every", "channels")
+        self.check_heads()
         if not isinstance(self.pointer, bool):
             raise ValueError(f"a network's pointer must be true or false, found {self.pointer!r}")
         if self.taps % 2 == 0:
@@ -344,7 +334,7 @@ class Transformer(nn.Module):
         start = cache.length if cache is not None else 0
         if block is not None:
             attention_mask, positions = block_visibility(x.shape[1] // 2, block, x.device)
-        length = self._check_length(start + x.shape[1] if positions is None else int(positions.max()) + 1)
+        length = self.shape.check_length(start + x.shape[1] if positions is None else int(positions.max()) + 1)
         places = slice(start, length) if positions is None else positions
         rotation = self.cos[places], self.sin[places]
         limited = present is not None or attention_mask is not None
@@ -372,11 +362,6 @@ class Transformer(nn.Module):
         if self.gap_head is None:
             raise ValueError("this network was built without a head for gaps")
         return output, self.gap_head(normalise(h))[..., 0]
-
-    def _check_length(self, length: int) -> int:
-        if length > self.shape.length:
-            raise ValueError(f"this network reads texts of at most {self.shape.length} tokens, found {length}")
-        return length
 
     def _time(self, t: Tensor | None) -> Tensor | None:
         """What the blocks know of t: [B, 1, D], or [B, L, D] where each position has its own; None without conditioning."""
