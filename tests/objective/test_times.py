@@ -7,7 +7,7 @@ import torch
 
 from toy import Perturbed, Toy
 from unnoise import Elbo, Linear, Masked, Uniform
-from unnoise.objective.times import LogUniformTimes, LossAwareTimes, PowerTimes, SineTimes, TimeSampler
+from unnoise.objective.times import MOST_OBSERVED, LogUniformTimes, LossAwareTimes, PowerTimes, SineTimes, TimeSampler
 
 TOY = Toy(3, 2, seed=0)
 pytestmark = pytest.mark.usefixtures("double")
@@ -70,6 +70,24 @@ def test_the_learned_density_goes_where_the_loss_is_large() -> None:
         elbo(Perturbed(TOY, process, "mean"), TOY.x, torch.Generator().manual_seed(i))
         elbo.after_step()
     assert (elbo.time_sampler.seen >= 10).all() and float(elbo.time_sampler.density().std()) > 0.01
+
+
+def test_observed_losses_do_not_grow_without_bound_and_their_order_decides() -> None:
+    """The vectorised update is, to the bit, a running mean over the losses one after another."""
+    times, generator = LossAwareTimes(7, memory=0.9), torch.Generator().manual_seed(0)
+    squares, seen = [1.0] * 7, [0] * 7
+    for _ in range(30):
+        for size in (1, 16, 50):
+            w, nats = torch.rand(2, size, generator=generator)
+            times.observe(w, nats)
+            for part, value in zip((w.double() * 7).long().tolist(), nats.double().square().tolist(), strict=True):
+                kept = 0.9 if seen[part] else 0.0
+                squares[part], seen[part] = kept * squares[part] + (1 - kept) * value, seen[part] + 1
+        times.learn()
+        assert times.squares.tolist() == squares and times.seen.tolist() == seen and not len(times.observed)
+    for _ in range(5):  # a loop that never calls `learn`
+        times.observe(torch.rand(MOST_OBSERVED // 2, generator=generator), torch.ones(MOST_OBSERVED // 2))
+    assert len(times.observed) == MOST_OBSERVED
 
 
 def test_mistakes() -> None:

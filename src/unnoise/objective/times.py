@@ -1,6 +1,6 @@
-"""At which times a loss is looked at: t is drawn from a density, and weighted by its inverse, so that the mean stays the same.
+"""Densities of the times t at which a loss is evaluated. The loss is divided by the density, so its mean does not change.
 
-A density is a map of the unit interval, v ↦ w with slope dw/dv; t = start + (1 − start)·w, or i = ⌊wT⌋ + 1 of T steps.
+A density is a map of the unit interval, v ↦ w with slope dw/dv; then t = start + (1 − start)·w, or i = ⌊wT⌋ + 1 of T steps.
 """
 
 import math
@@ -13,25 +13,27 @@ from unnoise import distributed
 from unnoise.process.state import LATEST
 from unnoise.rng import Generator, RowGenerator, uniform
 
+MOST_OBSERVED = 2**16  # losses that are kept until `learn`; older ones would hardly change a running mean
+
 
 class TimeSampler(nn.Module, ABC):
-    """v uniform on [0, 1] → w and its weight dw/dv: [B] float64 each."""
+    """A map from v, uniform on [0, 1], to w and its weight dw/dv: [B] float64 each."""
 
     @abstractmethod
     def warp(self, v: Tensor, start: float) -> tuple[Tensor, Tensor]:
-        """w and dw/dv for an integral over t that starts at `start`: [B] → [B], [B]."""
+        """Return w and dw/dv for an integral over t from `start` to 1: [B] → [B], [B]."""
 
     def observe(self, w: Tensor, nats: Tensor) -> None:
-        """What the loss was at w, before its weight: [B], [B]. For densities that learn from it."""
+        """Record the unweighted losses at w, for densities that adapt: [B], [B]."""
         return
 
     def learn(self) -> None:
-        """Take what was observed into account; called after a training step, by all processes."""
+        """Update the density from the recorded losses. All processes call this after a training step."""
         return
 
 
 class PowerTimes(TimeSampler):
-    """w = v^power: 1 is uniform; 2 tames the weight 1/t of masked bounds (finite variance)."""
+    """w = v^power: 1 is uniform; 2 gives masked bounds, whose weight is 1/t, a finite variance."""
 
     def __init__(self, power: float = 1.0):
         super().__init__()
@@ -44,8 +46,8 @@ class PowerTimes(TimeSampler):
 
 
 class LogUniformTimes(TimeSampler):
-    """t = start^{1−v}, so that log t is uniform: the masked bound's weight 1/t is taken away (importance sampling in MDLM,
-    arXiv:2406.07524). Needs start > 0; what lies before it is the bound's boundary term."""
+    """t = start^{1−v}, so that log t is uniform, which cancels the weight 1/t of the masked bound (importance sampling in MDLM,
+    arXiv:2406.07524). Needs start > 0; the bound's boundary term covers the times before it."""
 
     def warp(self, v: Tensor, start: float) -> tuple[Tensor, Tensor]:
         if not start > 0:
@@ -55,10 +57,10 @@ class LogUniformTimes(TimeSampler):
 
 
 class SineTimes(TimeSampler):
-    """w = sin(πv/2)^power, for rates that are singular at both ends as hybrid noise's are (GIDD, arXiv:2503.04482).
+    """w = sin(πv/2)^power, for rates that are singular at both ends, as in hybrid noise (GIDD, arXiv:2503.04482).
 
-    With 2 the mean of the loss is smooth in v; with 4 its variance is finite too: a token that is not x_0, of probability √t,
-    costs 1/t.
+    With power 2 the mean of the loss is smooth in v. With power 4 its variance is finite as well: a token other than x_0 has
+    probability √t and costs 1/t.
     """
 
     def __init__(self, power: float = 4.0):
@@ -73,10 +75,11 @@ class SineTimes(TimeSampler):
 
 
 class LossAwareTimes(TimeSampler):
-    """p(t) ∝ √E[L_t²], from a running mean of the squared losses in each of `bins` equal parts of time (Multinomial Diffusion,
-    arXiv:2102.05379; Nichol and Dhariwal, arXiv:2102.09672). Uniform until every part was seen ten times.
+    """p(t) ∝ √E[L_t²], from a running mean of the squared losses in each of `bins` equal bins of time (Multinomial Diffusion,
+    arXiv:2102.05379; Nichol and Dhariwal, arXiv:2102.09672). Uniform until every bin has ten losses.
 
-    The running means are buffers, saved with a run. A hundredth of the density is uniform, so that no weight exceeds 100.
+    The running means are buffers, so checkpoints contain them. One percent of the density is uniform, so no weight exceeds 100.
+    A custom training loop must call `objective.after_step()`; without it the density stays uniform.
     """
 
     squares: Tensor
@@ -87,12 +90,12 @@ class LossAwareTimes(TimeSampler):
         if bins < 1 or not 0 <= memory < 1:
             raise ValueError(f"loss-aware times need bins ≥ 1 and a memory in [0, 1), found {bins} and {memory}")
         self.bins, self.memory = bins, memory
-        self.observed: list[Tensor] = []  # since it last learned: [n, 2] each
+        self.observed = torch.zeros(0, 2, dtype=torch.float64)  # w and losses since the last call of `learn`
         self.register_buffer("squares", torch.ones(bins, dtype=torch.float64))
         self.register_buffer("seen", torch.zeros(bins, dtype=torch.float64))
 
     def density(self) -> Tensor:
-        """The probability of each part: [bins]."""
+        """Return the probability of each bin: [bins]."""
         if bool((self.seen < 10).any()):
             return torch.full_like(self.squares, 1 / self.bins)
         p = self.squares.sqrt()
@@ -106,29 +109,34 @@ class LossAwareTimes(TimeSampler):
         return (part + inside) / self.bins, 1 / (self.bins * p[part])
 
     def observe(self, w: Tensor, nats: Tensor) -> None:
-        self.observed.append(torch.stack([w.detach().double(), nats.detach().double()], 1))
+        found = torch.stack([w.detach().double(), nats.detach().double()], 1).to(self.seen.device)
+        self.observed = torch.cat([self.observed.to(found.device), found])[-MOST_OBSERVED:]
 
     @torch.no_grad()
     def learn(self) -> None:
-        w, nats = distributed.gathered(torch.cat([self.seen.new_zeros(0, 2), *self.observed])).T
-        self.observed.clear()
+        w, nats = distributed.gathered(self.observed).to(self.seen.device).T
+        self.observed = self.observed[:0]
         part = (w * self.bins).long().clamp(0, self.bins - 1)
-        for i, value in zip(part.tolist(), nats.double().square().tolist(), strict=True):
-            kept = self.memory if self.seen[i] > 0 else 0.0
-            self.squares[i] = kept * self.squares[i] + (1 - kept) * value
-            self.seen[i] += 1
+        order = part.argsort(stable=True)
+        part, squares = part[order], nats[order].square()
+        turn = torch.arange(len(part), device=part.device) - torch.searchsorted(part, part)  # number within its bin
+        for i in range(int(turn.max()) + 1 if len(part) else 0):
+            here = part[turn == i]  # each bin at most once
+            kept = self.memory * (self.seen[here] > 0).double()
+            self.squares[here] = kept * self.squares[here] + (1 - kept) * squares[turn == i]
+            self.seen[here] += 1
 
 
 def stratified(batch: int, device: torch.device, generator: Generator) -> Tensor:
-    """Uniform numbers (u + b/B) mod 1, one in each of B strata, in random order so that no row is always early: [B].
+    """Return uniform numbers (u + b/B) mod 1, one in each of B strata, in random order: [B].
 
-    With a RowGenerator B is the whole batch, of which these rows may be a part.
+    With a RowGenerator B is the size of the whole batch, of which these rows may be a part.
     """
     return own_rows(stratified_whole(batch, device, generator), generator)
 
 
 def stratified_whole(batch: int, device: torch.device, generator: Generator) -> Tensor:
-    """The same for the whole batch, where these rows are a part of it."""
+    """Return the numbers of `stratified` for the whole batch, of which these rows may be a part."""
     if isinstance(generator, RowGenerator):
         batch, order = generator.total, generator.shared(generator.total).argsort()
     else:
@@ -137,7 +145,7 @@ def stratified_whole(batch: int, device: torch.device, generator: Generator) -> 
 
 
 def own_rows(values: Tensor, generator: Generator) -> Tensor:
-    """Of values for the whole batch, those of the rows that are computed here."""
+    """Return the values of the generator's rows from values of the whole batch."""
     return values[generator.rows] if isinstance(generator, RowGenerator) else values
 
 
