@@ -109,9 +109,8 @@ class LeftFirst(MaskedSampler, SteppedSampler):
 
 unnoise.register("method", "mdlm-polynomial")(
     unnoise.Method(
-        "mdlm-polynomial",
-        "MDLM with a quadratic schedule: most tokens are hidden late",
-        "after Sahoo et al. 2024, arXiv:2406.07524",
+        title="MDLM with a quadratic schedule: most tokens are hidden late",
+        paper="after Sahoo et al. 2024, arXiv:2406.07524",
         process=lambda vocab: unnoise.Masked(vocab, unnoise.Polynomial(2.0)),
         parameterization=unnoise.MeanParameterization,
         objective=unnoise.Elbo,

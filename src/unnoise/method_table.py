@@ -1,6 +1,6 @@
-"""The method table: a name → how process, parameterization, objective and sampler are put together. One entry a paper.
+"""The method table: the process, parameterization, objective and sampler of each paper.
 
-An entry is a function; its arguments are the method's options, set in its name: "md4:offset=1e-4".
+An entry is a function. Its arguments are the options of the method, which are set in its name: "md4:offset=1e-4".
 """
 
 from collections.abc import Callable, Sequence
@@ -40,37 +40,36 @@ from unnoise.sampler import Ancestral, EulerLeaping, FirstHitting, Sampler, Twee
 from unnoise.schedule import Cosine, CosineTable, Geometric, Linear, LogLinear, Offset, PerToken, Polynomial, Schedule
 
 STEPS = 1000  # T of the discrete-time papers
-HYBRID = 0.01  # λ of D3PM for text
+HYBRID = 0.01  # λ of D3PM on text
 EPS = 1e-3  # α(1) of SEDD, MDLM and UDLM
 SIGMA_MIN, SIGMA_MAX = 1e-4, 20.0  # of SEDD's geometric noise
-GENMD4_START = 1e-3  # GenMD4 integrates from here and reconstructs below
-EVALUATED = {
-    "masked": 1.5,
-    "uniform": 2.5,
-    "ratio": 4.0,
-}  # bounds are evaluated at t = u^power, with the least variance of those tried
-GENMD4_LR = 0.03  # of its exponents, which move by about one learning rate in a step
+GENMD4_START = 1e-3  # lower end of GenMD4's integral
+GENMD4_LR = 0.03  # of the exponents of GenMD4's schedule
+EVALUATED = {"masked": 1.5, "uniform": 2.5, "ratio": 4.0}  # power of t = u^power that gave bounds the least variance
 P = TypeVar("P", bound=StateSpace)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Method(Generic[P]):
-    """A paper's choice of parts.
+    """The parts that a paper combines.
 
-    process: vocab → the noise.
-    parameterization: how the network's output is read.
-    objective: process → what the paper trains.
-    bound: process → the valid bound that is reported (−log p itself if `exact`).
+    title: short description.
+    paper: authors, year and arXiv number.
+    process: function from the vocabulary size to the forward process.
+    parameterization: class that turns the network's output into a prediction.
+    objective: function from the process to the paper's training loss.
+    bound: function from the process to the bound that is reported, or to −log p itself if `exact`.
     sampler: the paper's sampler.
-    time_free: whether the network does without t.
+    time_free: whether the network ignores t.
     exact: whether `bound` is −log p itself.
-    fast_objective: process → an objective that trains faster, where there is one; the bound then only evaluates.
-    stops_at_end: whether a text stops at its end token; elsewhere whole texts are filled up with it to one length.
-    process_lr: learning rate of the process's parameters (a noise schedule, embeddings); None is the network's.
-    image_process: the same as `process` for the pixels of images, whose tokens are levels in order; None is `process` itself.
+    fast_objective: function from the process to a loss that trains faster, if there is one; `bound` is then used only for
+        evaluation.
+    stops_at_end: whether a sequence stops at its EOS token; other methods pad with EOS to a common length.
+    process_lr: learning rate of the parameters of the process (noise schedule, embeddings); None for the network's.
+    image_process: like `process`, for pixels of images, whose tokens are ordered levels; None for `process` itself.
+    name: the name in the table, with options; set by `method`.
     """
 
-    name: str
     title: str
     paper: str
     process: Callable[[int], P]
@@ -84,9 +83,10 @@ class Method(Generic[P]):
     stops_at_end: bool = False
     process_lr: float | None = None
     image_process: Callable[[int], P] | None = None
+    name: str = ""
 
     def process_for(self, vocab: int, grid: Sequence[int] = ()) -> P:
-        """Return the noise for this vocabulary; grid: rows and columns of an image, where a codec has them."""
+        """Return the process for a vocabulary size; grid: rows and columns of an image, for image codecs."""
         return self.image_process(vocab) if grid and self.image_process is not None else self.process(vocab)
 
 
@@ -105,50 +105,47 @@ def last_mean(last_step: str, steps: int) -> float:
 
 
 def multinomial(steps: int = STEPS, importance: bool = False, last_step: str = "product") -> Method:
-    """importance: draw t where the loss is large (arXiv:2102.05379, appendix). last_step: p(x_0 | x_1) is the normalised
-    product q(x_1 | x_0)·μ, as in the authors' code, or mean, μ itself, as the paper defines it."""
+    """importance: sample t where the loss is large (arXiv:2102.05379, appendix). last_step: "product" defines p(x_0 | x_1) as
+    the normalised product q(x_1 | x_0)·μ, as in the authors' code; "mean" defines it as μ, as in the paper."""
     times, until = LossAwareTimes if importance else PowerTimes, last_mean(last_step, steps)
     return Method(
-        "multinomial",
-        "Multinomial Diffusion: uniform noise in T steps, the mean plugged into the posterior",
-        "Hoogeboom et al. 2021, arXiv:2102.05379",
-        lambda vocab: Uniform(vocab, CosineTable(steps), reverse="plug-in", mean_until=until),
-        MeanParameterization,
-        lambda process: Elbo(process, steps=steps, times=times()),
-        lambda process: Elbo(process, steps=steps, times=PowerTimes(EVALUATED["uniform"])),
-        Ancestral(),
+        title="Multinomial Diffusion: uniform noise in T steps, the mean plugged into the posterior",
+        paper="Hoogeboom et al. 2021, arXiv:2102.05379",
+        process=lambda vocab: Uniform(vocab, CosineTable(steps), reverse="plug-in", mean_until=until),
+        parameterization=MeanParameterization,
+        objective=lambda process: Elbo(process, steps=steps, times=times()),
+        bound=lambda process: Elbo(process, steps=steps, times=PowerTimes(EVALUATED["uniform"])),
+        sampler=Ancestral(),
     )
 
 
 def d3pm_uniform(steps: int = STEPS, hybrid: float = 0.0, last_step: str = "product") -> Method:
-    """hybrid: weight λ of the auxiliary cross-entropy. The paper's runs on text have 0 for this noise: the bound of the
-    plugged-in mean has its minimum at p(x_0^i | x_t^{≠i}), the cross-entropy at p(x_0^i | x_t), so the two disagree. last_step:
-    p(x_0 | x_1) is the normalised product q(x_1 | x_0)·μ, or mean, μ itself."""
+    """hybrid: weight λ of the auxiliary cross-entropy, 0 in the paper's runs on text. The bound of the plug-in mean is minimal
+    at p(x_0^i | x_t^{≠i}) and the cross-entropy at p(x_0^i | x_t), so the two disagree. last_step: "product" defines
+    p(x_0 | x_1) as the normalised product q(x_1 | x_0)·μ; "mean" defines it as μ."""
     until = last_mean(last_step, steps)
     return Method(
-        "d3pm-uniform",
-        "D3PM with uniform noise: T steps, the mean plugged into the posterior",
-        "Austin et al. 2021, arXiv:2107.03006",
-        lambda vocab: Uniform(vocab, CosineTable(steps), reverse="plug-in", mean_until=until),
-        MeanParameterization,
-        lambda process: Hybrid(process, steps=steps, weight=hybrid) if hybrid else Elbo(process, steps=steps),
-        lambda process: Elbo(process, steps=steps, times=PowerTimes(EVALUATED["uniform"])),
-        Ancestral(),
+        title="D3PM with uniform noise: T steps, the mean plugged into the posterior",
+        paper="Austin et al. 2021, arXiv:2107.03006",
+        process=lambda vocab: Uniform(vocab, CosineTable(steps), reverse="plug-in", mean_until=until),
+        parameterization=MeanParameterization,
+        objective=lambda process: Hybrid(process, steps=steps, weight=hybrid) if hybrid else Elbo(process, steps=steps),
+        bound=lambda process: Elbo(process, steps=steps, times=PowerTimes(EVALUATED["uniform"])),
+        sampler=Ancestral(),
     )
 
 
 def d3pm_absorb(steps: int = STEPS, hybrid: float = HYBRID) -> Method:
-    """hybrid: the weight λ of the cross-entropy. The schedule is linear, which for masks keeps the mutual information with the
-    text falling in a straight line (D3PM's mutual-information schedule)."""
+    """hybrid: weight λ of the cross-entropy. The schedule is linear: for masks the mutual information with the data then falls
+    linearly (D3PM's mutual-information schedule)."""
     return Method(
-        "d3pm-absorb",
-        "D3PM with absorbing noise: T steps, hybrid loss",
-        "Austin et al. 2021, arXiv:2107.03006",
-        lambda vocab: Masked(vocab, Linear()),
-        MeanParameterization,
-        lambda process: Hybrid(process, steps=steps, weight=hybrid),
-        lambda process: Elbo(process, steps=steps, times=PowerTimes(EVALUATED["masked"])),
-        Ancestral(),
+        title="D3PM with absorbing noise: T steps, hybrid loss",
+        paper="Austin et al. 2021, arXiv:2107.03006",
+        process=lambda vocab: Masked(vocab, Linear()),
+        parameterization=MeanParameterization,
+        objective=lambda process: Hybrid(process, steps=steps, weight=hybrid),
+        bound=lambda process: Elbo(process, steps=steps, times=PowerTimes(EVALUATED["masked"])),
+        sampler=Ancestral(),
     )
 
 
@@ -156,92 +153,89 @@ def d3pm_absorb(steps: int = STEPS, hybrid: float = HYBRID) -> Method:
 
 
 def udlm(eps: float = EPS) -> Method:
-    """eps: the signal α(1) that is left at t = 1. The loss of the paper's own code has 0, and its network reads σ with 1e-3."""
+    """eps: remaining signal α(1). The loss in the paper's code uses 0, its time conditioning 1e-3."""
     return Method(
-        "udlm",
-        "UDLM: uniform noise in continuous time, the mean plugged in",
-        "Schiff et al. 2024, arXiv:2412.10193",
-        lambda vocab: Uniform(vocab, LogLinear(eps), reverse="plug-in"),
-        MeanParameterization,
-        Elbo,
-        lambda process: Elbo(process, power=EVALUATED["uniform"]),
-        Ancestral(),
+        title="UDLM: uniform noise in continuous time, the mean plugged in",
+        paper="Schiff et al. 2024, arXiv:2412.10193",
+        process=lambda vocab: Uniform(vocab, LogLinear(eps), reverse="plug-in"),
+        parameterization=MeanParameterization,
+        objective=Elbo,
+        bound=lambda process: Elbo(process, power=EVALUATED["uniform"]),
+        sampler=Ancestral(),
     )
 
 
 def mdlm(importance: bool = False, eps: float = EPS, time: bool = False) -> Method:
     """importance: train with log-uniform t (the paper's importance sampling). eps: ε of α = 1 − (1 − ε)t; 0 is the linear
-    schedule of LLaDA and Dream. time: the network reads t, as it need not."""
+    schedule of LLaDA and Dream. time: condition the network on t, which is optional for masked noise."""
     return Method(
-        "mdlm",
-        "MDLM: masked noise in continuous time, no time conditioning",
-        "Sahoo et al. 2024, arXiv:2406.07524",
-        lambda vocab: Masked(vocab, LogLinear(eps) if eps else Linear()),
-        MeanParameterization,
-        (lambda process: Elbo(process, start=1e-3, network_free=True, times=LogUniformTimes())) if importance else Elbo,
-        Elbo,
-        Ancestral(),
+        title="MDLM: masked noise in continuous time, no time conditioning",
+        paper="Sahoo et al. 2024, arXiv:2406.07524",
+        process=lambda vocab: Masked(vocab, LogLinear(eps) if eps else Linear()),
+        parameterization=MeanParameterization,
+        objective=(lambda process: Elbo(process, start=1e-3, network_free=True, times=LogUniformTimes()))
+        if importance
+        else Elbo,
+        bound=Elbo,
+        sampler=Ancestral(),
         time_free=not time,
         fast_objective=_fast,
     )
 
 
 def md4(offset: float = 0.0, schedule: str = "linear") -> Method:
-    """offset: ε of α = (1 − 2ε)α̃ + ε; 1e-4 in the paper's own code. schedule: linear, sampled on the cosine grid of times, as
-    in the paper's runs on text8, OpenWebText (small) and CIFAR-10; or cosine (OpenWebText, medium), or poly with an exponent w
-    (poly3), 1 − t^w, both sampled on the uniform grid. Linear with the cosine grid and cosine with the uniform grid unmask the
-    same number of tokens in each step."""
+    """offset: ε of α = (1 − 2ε)α̃ + ε; 1e-4 in the paper's code. schedule: "linear", sampled on the cosine grid of times (the
+    paper's text8, small OpenWebText and CIFAR-10 runs); "cosine" (medium OpenWebText run) or "poly" with an exponent w, such as
+    "poly3" for 1 − t^w, both sampled on the uniform grid. Linear with the cosine grid and cosine with the uniform grid unmask
+    the same number of tokens in each step."""
     known = {"linear": Linear, "cosine": Cosine}
     if str(schedule).startswith("poly"):
         known[schedule] = lambda: Polynomial(_exponent(schedule))
     if schedule not in known:
         raise ValueError(f"the schedule of md4 is linear, cosine or poly with an exponent, found {schedule!r}")
     return Method(
-        "md4",
-        "MD4: masked noise in continuous time, sampled with few tokens in the first steps",
-        "Shi et al. 2024, arXiv:2406.04329",
-        lambda vocab: Masked(vocab, Offset(known[schedule](), offset) if offset else known[schedule]()),
-        MeanParameterization,
-        (lambda process: Elbo(process, network_free=True)) if offset else Elbo,
-        Elbo,
-        Ancestral(grid="cosine" if schedule == "linear" else "uniform"),
+        title="MD4: masked noise in continuous time, sampled with few tokens in the first steps",
+        paper="Shi et al. 2024, arXiv:2406.04329",
+        process=lambda vocab: Masked(vocab, Offset(known[schedule](), offset) if offset else known[schedule]()),
+        parameterization=MeanParameterization,
+        objective=(lambda process: Elbo(process, network_free=True)) if offset else Elbo,
+        bound=Elbo,
+        sampler=Ancestral(grid="cosine" if schedule == "linear" else "uniform"),
         fast_objective=_fast,
     )
 
 
 def _exponent(schedule: str) -> float:
-    """The number after poly, or ValueError."""
+    """Return the number after "poly", or raise ValueError."""
     try:
         return float(schedule.removeprefix("poly"))
     except ValueError as error:
-        raise ValueError(f"the schedule poly has an exponent, as poly3, found {schedule!r}") from error
+        raise ValueError(f"the schedule poly needs an exponent, such as poly3, found {schedule!r}") from error
 
 
 def gidd(p_uniform: float = 0.2) -> Method:
-    """p_uniform: p_u, how likely a token is uniform noise at t = ½; 0 is mdlm with the linear schedule."""
+    """p_uniform: p_u, the probability that a token is uniform noise at t = ½; 0 is mdlm with the linear schedule."""
     return Method(
-        "gidd",
-        "GIDD: masks and uniform noise at once in continuous time, the mean plugged in",
-        "von Rütte et al. 2025, arXiv:2503.04482",
-        lambda vocab: HybridNoise(vocab, p_uniform),
-        MeanParameterization,
-        lambda process: Elbo(process, times=SineTimes()),
-        lambda process: Elbo(process, times=SineTimes()),
-        Ancestral(),
+        title="GIDD: masked and uniform noise combined, in continuous time, plug-in mean",
+        paper="von Rütte et al. 2025, arXiv:2503.04482",
+        process=lambda vocab: HybridNoise(vocab, p_uniform),
+        parameterization=MeanParameterization,
+        objective=lambda process: Elbo(process, times=SineTimes()),
+        bound=lambda process: Elbo(process, times=SineTimes()),
+        sampler=Ancestral(),
     )
 
 
 def genmd4(power: float = 1.0) -> Method:
-    """power: the exponents of the schedule before training."""
+    """power: initial exponents of the schedule."""
     return Method(
-        "genmd4",
-        "GenMD4: masked noise with a learned schedule for each token",
-        "Shi et al. 2024, arXiv:2406.04329",
-        lambda vocab: Masked(vocab, PerToken(vocab, power)),
-        MeanParameterization,
-        lambda process: LeaveOneOut(Elbo(process, start=GENMD4_START, network_free=True)),
-        lambda process: Elbo(process, start=GENMD4_START, power=EVALUATED["masked"]),
-        Ancestral(grid="cosine"),
+        title="GenMD4: masked noise with a learned schedule for each token",
+        paper="Shi et al. 2024, arXiv:2406.04329",
+        process=lambda vocab: Masked(vocab, PerToken(vocab, power)),
+        parameterization=MeanParameterization,
+        objective=lambda process: LeaveOneOut(Elbo(process, start=GENMD4_START, network_free=True)),
+        bound=lambda process: Elbo(process, start=GENMD4_START, power=EVALUATED["masked"]),
+        sampler=Ancestral(grid="cosine"),
         process_lr=GENMD4_LR,
     )
 
@@ -252,14 +246,13 @@ def sedd_absorb(
     """schedule: loglinear, or geometric with σ from sigma_min to sigma_max. scaled: the network's output is scaled to the size
     of the ratios at t; without, it is log s itself."""
     return Method(
-        "sedd-absorb",
-        "SEDD with absorbing noise: score entropy",
-        "Lou et al. 2023, arXiv:2310.16834",
-        lambda vocab: Masked(vocab, sedd_schedule(schedule, sigma_min, sigma_max)),
-        ScoreParameterization if scaled else PlainScoreParameterization,
-        Elbo,
-        lambda process: Elbo(process, power=EVALUATED["masked"]),
-        TweedieLeaping(),
+        title="SEDD with absorbing noise: score entropy",
+        paper="Lou et al. 2023, arXiv:2310.16834",
+        process=lambda vocab: Masked(vocab, sedd_schedule(schedule, sigma_min, sigma_max)),
+        parameterization=ScoreParameterization if scaled else PlainScoreParameterization,
+        objective=Elbo,
+        bound=lambda process: Elbo(process, power=EVALUATED["masked"]),
+        sampler=TweedieLeaping(),
     )
 
 
@@ -269,27 +262,26 @@ def sedd_uniform(
     """schedule: loglinear, or geometric with σ from sigma_min to sigma_max. scaled: the network's output is scaled to the size
     of the ratios at t; without, it is log s itself."""
     return Method(
-        "sedd-uniform",
-        "SEDD with uniform noise: score entropy",
-        "Lou et al. 2023, arXiv:2310.16834",
-        lambda vocab: Uniform(vocab, sedd_schedule(schedule, sigma_min, sigma_max)),
-        ScoreParameterization if scaled else PlainScoreParameterization,
-        Elbo,
-        lambda process: Elbo(process, power=EVALUATED["uniform"]),
-        TweedieLeaping(),
+        title="SEDD with uniform noise: score entropy",
+        paper="Lou et al. 2023, arXiv:2310.16834",
+        process=lambda vocab: Uniform(vocab, sedd_schedule(schedule, sigma_min, sigma_max)),
+        parameterization=ScoreParameterization if scaled else PlainScoreParameterization,
+        objective=Elbo,
+        bound=lambda process: Elbo(process, power=EVALUATED["uniform"]),
+        sampler=TweedieLeaping(),
     )
 
 
 def sedd_schedule(name: str, sigma_min: float, sigma_max: float) -> Schedule:
-    """The noise of SEDD by its name."""
+    """Return a noise schedule of SEDD by name."""
     if name not in ("loglinear", "geometric"):
         raise ValueError(f"the schedule of sedd is loglinear or geometric, found {name!r}")
     return LogLinear(EPS) if name == "loglinear" else Geometric(sigma_min, sigma_max)
 
 
 def csm(weighted: bool = True, neighbours: str = "complete") -> Method:
-    """weighted: multiply the squared loss by (1 − α_t)²; without, as in the paper, small t outweigh all others. neighbours: the
-    tokens y whose ratios are learned, and to which the noise jumps: complete (all tokens), line (y = x ± 1, for ordered values
+    """weighted: multiply the squared loss by (1 − α_t)²; the paper does not, so that small t dominate. neighbours: the
+    tokens y whose ratios are learned and to which the noise jumps: complete (all tokens), line (y = x ± 1, for ordered values
     such as pixel levels) or ring."""
     if neighbours not in SHAPES:
         raise ValueError(f"the neighbours of csm are {', '.join(SHAPES[:-1])} or {SHAPES[-1]}, found {neighbours!r}")
@@ -300,52 +292,49 @@ def csm(weighted: bool = True, neighbours: str = "complete") -> Method:
         return Markov.graph(Neighbourhood.named(neighbours, vocab), LogLinear(EPS))
 
     return Method(
-        "csm",
-        "Concrete score matching: squared loss on the ratios, under uniform noise or noise between neighbours",
-        "Meng et al. 2022, arXiv:2211.00802",
-        process,
-        RatioParameterization,
-        lambda process: ConcreteScore(process, weighted=weighted),
-        lambda process: Elbo(process, power=EVALUATED["ratio"]),
-        TweedieLeaping() if neighbours == "complete" else EulerLeaping(),
+        title="Concrete score matching: squared loss on the ratios, under uniform noise or noise between neighbours",
+        paper="Meng et al. 2022, arXiv:2211.00802",
+        process=process,
+        parameterization=RatioParameterization,
+        objective=lambda process: ConcreteScore(process, weighted=weighted),
+        bound=lambda process: Elbo(process, power=EVALUATED["ratio"]),
+        sampler=TweedieLeaping() if neighbours == "complete" else EulerLeaping(),
     )
 
 
-# ---- systems with a process of their own ---------------------------------------------------------------------------------
+# ---- families with other processes ---------------------------------------------------------------------------------------
 
 
 def flexmdm(layout: str = "start") -> Method:
-    """layout: start, a symbol before the text and gaps after each position; or end, as in the paper's own code, padding after
-    the text, gaps before each position, and these as the network says them, not scaled with t."""
+    """layout: "start" puts a symbol before the sequence and a gap after each position. "end", as in the paper's code, puts
+    padding after the sequence and a gap before each position, and does not scale the gap outputs with t."""
     layouts = {"start": InsertionParameterization, "end": EndedInsertionParameterization}
     if layout not in layouts:
         raise ValueError(f"the layout of flexmdm is start or end, found {layout!r}")
     return Method(
-        "flexmdm",
-        "Flex-MDM: tokens are inserted and unmasked, so that the model chooses the length",
-        "Kim et al. 2025, arXiv:2509.01025",
-        Insertion,
-        layouts[layout],
-        InsertionElbo,
-        InsertionElbo,
-        InsertionSampler(),
+        title="Flex-MDM: inserts and unmasks tokens, so the model chooses the length",
+        paper="Kim et al. 2025, arXiv:2509.01025",
+        process=Insertion,
+        parameterization=layouts[layout],
+        objective=InsertionElbo,
+        bound=InsertionElbo,
+        sampler=InsertionSampler(),
     )
 
 
 def bd3lm(block: int = 4, whole: float = 0.0, first: int = 0, hidden: float = 1.0, span: int = 1) -> Method:
-    """block: tokens of a block. whole: the share of batches, of the fast loss, in which texts are read as one block, as mdlm
-    reads them, so that the model also fills in what stands before given text. first: the size of the blocks when training with
-    the fast loss begins; it is doubled up to `block`. hidden: the largest share of tokens that is hidden in whole texts, and
-    span: how many beside each other are hidden together there, at most."""
+    """block: tokens per block. The other options concern the fast loss. whole: share of batches in which a sequence is one
+    block, as in mdlm, so that the model can also infill before given text. first: initial block size, doubled up to `block`
+    during training. hidden: largest share of tokens masked in these whole sequences. span: largest number of adjacent tokens
+    masked together there."""
     return Method(
-        "bd3lm",
-        "BD3-LM: block diffusion, masked within a block and left to right over blocks",
-        "Arriola et al. 2025, arXiv:2503.09573",
-        lambda vocab: Blocks(vocab, block, whole > 0),
-        BlockParameterization,
-        BlockElbo,
-        BlockElbo,
-        BlockSampler(),
+        title="BD3-LM: block diffusion, masked within a block and left to right over blocks",
+        paper="Arriola et al. 2025, arXiv:2503.09573",
+        process=lambda vocab: Blocks(vocab, block, whole > 0),
+        parameterization=BlockParameterization,
+        objective=BlockElbo,
+        bound=BlockElbo,
+        sampler=BlockSampler(),
         time_free=True,
         exact=block == 1,
         fast_objective=lambda process: BlockCrossEntropy(process, first or None, whole, hidden, span),
@@ -354,17 +343,17 @@ def bd3lm(block: int = 4, whole: float = 0.0, first: int = 0, hidden: float = 1.
 
 
 def gaussian(width: int = 16, learned: bool = False, self_condition: bool = False, likelihood: bool = True) -> Method:
-    """width: of the embeddings. learned: the noise γ(t) is learned, its ends and its shape (Plaid). self_condition: the network
-    also reads its last estimate. likelihood: multiply the network's output by q(z_t | x_0) (Plaid's output prior)."""
+    """width: width of the embeddings. learned: learn the ends and the shape of the noise schedule γ(t) (Plaid). self_condition:
+    condition the network on its previous estimate. likelihood: multiply the network's output by q(z_t | x_0) (Plaid's output
+    prior)."""
     return Method(
-        "gaussian",
-        "Gaussian diffusion of learned embeddings, with its likelihood bound",
-        "Gulrajani and Hashimoto 2023 (Plaid), arXiv:2305.18619; Ho et al. 2020, arXiv:2006.11239",
-        lambda vocab: Gaussian(vocab, width, learned=learned, self_condition=self_condition),
-        LikelihoodParameterization if likelihood else MeanParameterization,
-        lambda process: GaussianElbo(process, network_free=True),
-        GaussianElbo,
-        GaussianSampler(),
+        title="Gaussian diffusion of learned embeddings, with its likelihood bound",
+        paper="Gulrajani and Hashimoto 2023 (Plaid), arXiv:2305.18619; Ho et al. 2020, arXiv:2006.11239",
+        process=lambda vocab: Gaussian(vocab, width, learned=learned, self_condition=self_condition),
+        parameterization=LikelihoodParameterization if likelihood else MeanParameterization,
+        objective=lambda process: GaussianElbo(process, network_free=True),
+        bound=GaussianElbo,
+        sampler=GaussianSampler(),
         fast_objective=GaussianCrossEntropy,
     )
 
@@ -394,30 +383,28 @@ def ddpm(
 
     made(2, image=False)  # a wrong option is an error at once
     return Method(
-        "ddpm",
-        "DDPM: Gaussian noise in T steps on the values of pixels, or on embeddings of tokens",
-        "Ho et al. 2020, arXiv:2006.11239",
-        lambda vocab: made(vocab, image=False),
-        DdpmParameterization,
-        DdpmSimple if loss == "simple" else lambda process: DdpmElbo(process, clip=False, share=0.25),
-        DdpmElbo,
-        DdpmSampler(),
+        title="DDPM: Gaussian noise in T steps on the values of pixels, or on embeddings of tokens",
+        paper="Ho et al. 2020, arXiv:2006.11239",
+        process=lambda vocab: made(vocab, image=False),
+        parameterization=DdpmParameterization,
+        objective=DdpmSimple if loss == "simple" else lambda process: DdpmElbo(process, clip=False, share=0.25),
+        bound=DdpmElbo,
+        sampler=DdpmSampler(),
         image_process=lambda vocab: made(vocab, image=True),
     )
 
 
 def bfn(accuracy: float = 0.75, likelihood: bool = True) -> Method:
-    """accuracy: β(1); 0.75 for text8 in the paper. likelihood: multiply the network's output by the belief (Bayes' rule);
-    without it, as in the paper, the network must learn to."""
+    """accuracy: β(1); 0.75 for text8 in the paper. likelihood: multiply the network's output by the belief (Bayes' rule); in
+    the paper the network has to learn this."""
     return Method(
-        "bfn",
-        "Bayesian flow network: noise on beliefs about tokens",
-        "Graves et al. 2023, arXiv:2308.07037",
-        lambda vocab: BayesianFlow(vocab, accuracy),
-        LikelihoodParameterization if likelihood else MeanParameterization,
-        FlowElbo,
-        FlowElbo,
-        FlowSampler(),
+        title="Bayesian flow network: noise on beliefs about tokens",
+        paper="Graves et al. 2023, arXiv:2308.07037",
+        process=lambda vocab: BayesianFlow(vocab, accuracy),
+        parameterization=LikelihoodParameterization if likelihood else MeanParameterization,
+        objective=FlowElbo,
+        bound=FlowElbo,
+        sampler=FlowSampler(),
         fast_objective=FlowCrossEntropy,
     )
 
@@ -428,14 +415,13 @@ def bfn(accuracy: float = 0.75, likelihood: bool = True) -> Method:
 def ardm() -> Method:
     """No options."""
     return Method(
-        "ardm",
-        "ARDM: any-order autoregressive, one token at a time in random order",
-        "Hoogeboom et al. 2021, arXiv:2110.02037",
-        lambda vocab: Masked(vocab, Linear()),
-        MeanParameterization,
-        AnyOrder,
-        AnyOrder,
-        FirstHitting(),
+        title="ARDM: any-order autoregressive, one token at a time in random order",
+        paper="Hoogeboom et al. 2021, arXiv:2110.02037",
+        process=lambda vocab: Masked(vocab, Linear()),
+        parameterization=MeanParameterization,
+        objective=AnyOrder,
+        bound=AnyOrder,
+        sampler=FirstHitting(),
         time_free=True,
         fast_objective=_fast,
     )
@@ -444,14 +430,13 @@ def ardm() -> Method:
 def ar() -> Method:
     """No options."""
     return Method(
-        "ar",
-        "Autoregressive baseline: next-token likelihood, exact, left to right",
-        "Radford et al. 2019; as a baseline in arXiv:2107.03006",
-        StateSpace,
-        NextTokenParameterization,
-        Autoregressive,
-        Autoregressive,
-        LeftToRight(),
+        title="Autoregressive baseline: next-token likelihood, exact, left to right",
+        paper="Radford et al. 2019; as a baseline in arXiv:2107.03006",
+        process=StateSpace,
+        parameterization=NextTokenParameterization,
+        objective=Autoregressive,
+        bound=Autoregressive,
+        sampler=LeftToRight(),
         time_free=True,
         exact=True,
         stops_at_end=True,
@@ -483,12 +468,12 @@ register_builtin("method", METHODS)
 
 
 def methods() -> list[str]:
-    """The names of all methods."""
+    """Return the names of all methods."""
     return list(registered("method"))
 
 
 def method(name: str) -> Method:
-    """The method of this name, with its options where some are set ("md4:offset=1e-4"), or ValueError."""
+    """Return a method by name, with options after a colon ("md4:offset=1e-4"), or raise ValueError."""
     base, _, settings = name.partition(":")
     found = find("method", base)
     chosen = parse_settings(base, settings, "method")
@@ -496,13 +481,13 @@ def method(name: str) -> Method:
     try:
         made = found if isinstance(found, Method) else found(**chosen)
     except TypeError as error:
-        raise ValueError(f"the method {name} cannot be made: {error}") from error
+        raise ValueError(f"the method {name} cannot be built: {error}") from error
     if not isinstance(made, Method):
-        raise ValueError(f"the registered method {name!r} is no unnoise.Method, but {type(made).__name__}")
+        raise ValueError(f"the registered method {name!r} must be an unnoise.Method, found {type(made).__name__}")
     return replace(made, name=name)
 
 
 def method_options(name: str) -> dict[str, Any]:
-    """What can be set of a method, with its defaults."""
+    """Return the options of a method with their defaults."""
     found = find("method", name)
     return {} if isinstance(found, Method) else accepted_arguments(found) or {}
