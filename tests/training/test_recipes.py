@@ -138,7 +138,7 @@ def test_a_recipe_of_ones_own(folder: Path, capsys: pytest.CaptureFixture[str]) 
     environment = os.environ | {"UNNOISE_PLUGINS": str(folder / "plugin.py")}
     found = json.loads(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)["recipes"]
     assert found["mine"]["title"] == "my run" and set(NAMES) <= set(found)
-    with pytest.raises(ValueError, match="unnoise has a recipe 'mdlm-owt' of its own"):
+    with pytest.raises(ValueError, match="'mdlm-owt' is a built-in recipe"):
         registry.register("recipe", "mdlm-owt")
 
 
@@ -149,7 +149,7 @@ def test_a_recipe_of_ones_own(folder: Path, capsys: pytest.CaptureFixture[str]) 
         ("train sedd-absorb --recipe mdlm-owt", "the recipe mdlm-owt trains mdlm, not sedd-absorb: leave METHOD out"),
         ("train --recipe nowhere.py", "there is no file nowhere.py"),
         ("train --recipe broken.py", "broken.py cannot be imported: ZeroDivisionError: division by zero (broken.py, line 1)"),
-        ("train --recipe empty.py", "empty.py must hold `recipe = unnoise.Recipe(…)`, found NoneType"),
+        ("train --recipe empty.py", "empty.py must define `recipe = unnoise.Recipe(…)`, found NoneType"),
         (
             "train --recipe mdlm-owt --data text.txt --out runs/none",
             "GPT-2's vocabulary needs vocab.json and merges.txt, or tokenizer.json, in gpt2",

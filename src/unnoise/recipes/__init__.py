@@ -1,7 +1,7 @@
-"""Published runs as recipes, one file a run. A name is the file's, with - for _: `mdlm_owt.py` is mdlm-owt.
+"""Published runs as recipes. The variable `mdlm_owt` is the recipe mdlm-owt.
 
-`unnoise train --recipe NAME` trains as the recipe says, but for what is typed beside it; `unnoise plan --recipe NAME` tells
-what that takes. Nothing here imports torch.
+`unnoise train --recipe NAME` uses the options of the recipe, which further options override. `unnoise plan --recipe NAME`
+estimates the cost. Nothing here imports torch.
 """
 
 import pkgutil
@@ -12,27 +12,26 @@ from pathlib import Path
 from unnoise.recipes.base import Recipe
 from unnoise.registry import find, load_file, register_builtin, registered
 
-VARIABLE = "recipe"  # what a file with a recipe calls it
+VARIABLE = "recipe"  # name of the recipe in a user's file
 
 
 def recipe(name: str) -> Recipe:
-    """The recipe of this name, or that a Python file holds as `recipe`; ValueError if there is none."""
-    _register_ours()
+    """Return a recipe by name, or the variable `recipe` of a Python file; raise ValueError if there is none."""
+    _register_builtin()
     path = Path(name)
     found = vars(load_file(path)).get(VARIABLE) if path.suffix == ".py" else find("recipe", name)
     if not isinstance(found, Recipe):
-        raise ValueError(f"{name} must hold `{VARIABLE} = unnoise.Recipe(…)`, found {type(found).__name__}")
+        raise ValueError(f"{name} must define `{VARIABLE} = unnoise.Recipe(…)`, found {type(found).__name__}")
     return found
 
 
 def recipes() -> dict[str, Recipe]:
-    """All recipes by name, those of plug-ins included."""
-    _register_ours()
+    """Return all recipes by name, including those of plug-ins."""
+    _register_builtin()
     return {name: recipe(name) for name in registered("recipe")}
 
 
 @cache
-def _register_ours() -> None:
-    files = [module.name for module in pkgutil.iter_modules(__path__) if module.name != "base"]
-    ours = {name.replace("_", "-"): vars(import_module(f"{__name__}.{name}"))[VARIABLE] for name in files}
-    register_builtin("recipe", ours)
+def _register_builtin() -> None:
+    names = [module.name for module in pkgutil.iter_modules(__path__) if module.name != "base"]
+    register_builtin("recipe", {name.replace("_", "-"): vars(import_module(f"{__name__}.{name}"))[name] for name in names})

@@ -1,6 +1,8 @@
-"""What a recipe is: the options of a run, and what is known of it."""
+"""The `Recipe` dataclass and options that several published runs share."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from unnoise.training.options import RunOptions
 
@@ -10,12 +12,15 @@ EPSILON = "1e-4"  # of the noise schedules in MD4's code
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A run that is asked for by its name, `unnoise train --recipe NAME`.
+    """A named run for `unnoise train --recipe NAME`.
 
-    title: what it is, in one line. options: everything that `unnoise train` can be told. paper: where it was published.
-    published: the figure that was published. differs: what is different here. vocab: how many tokens the codec has, where its
-    name does not tell. image: the shape of the images, where there are any. The last two are for `unnoise plan`, which reads no
-    data.
+    title: one-line description.
+    options: options of `unnoise train`.
+    paper: source of the run.
+    published: the published result.
+    differs: differences from the published run.
+    vocab: vocabulary size, if the name of the codec does not determine it; used by `unnoise plan`, which loads no data.
+    image: shape of the images, if there are any; used by `unnoise plan`.
     """
 
     title: str
@@ -25,3 +30,23 @@ class Recipe:
     differs: str = ""
     vocab: int | None = None
     image: tuple[int, ...] = ()
+
+    def variant(self, *, options: Mapping[str, Any], **fields: Any) -> "Recipe":
+        """Return this recipe with some options and fields changed."""
+        return replace(self, options=replace(self.options, **options), **fields)
+
+
+PUBLISHED_RUN = RunOptions(
+    method="mdlm",
+    data="text8",
+    size="base",
+    steps=1_000_000,
+    loss="paper",
+    optimizer="adamw",
+    eval_every=10_000,
+    save_every=5000,
+)
+"""Options of all recipes; each sets its own method."""
+
+TEXT8_RUN = replace(PUBLISHED_RUN, data="text8", codec="text8", length=256)
+OPENWEBTEXT_RUN = replace(PUBLISHED_RUN, data="openwebtext", codec="gpt2:gpt2", length=1024)

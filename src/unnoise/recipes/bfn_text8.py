@@ -4,27 +4,23 @@ The paper gives β(1) = 0.75, which is used here; the repository has √β(1) = 
 configuration has 10,000,000 as the most.
 """
 
-from unnoise.published_tables import reported
-from unnoise.recipes.base import Recipe
-from unnoise.training.options import RunOptions
+from dataclasses import replace
 
-recipe = Recipe(
+from unnoise.published_tables import reported
+from unnoise.recipes.base import TEXT8_RUN, Recipe
+
+bfn_text8 = Recipe(
     title="Bayesian flow network on text8, 24 layers of 768",
     paper="Graves et al. 2023, arXiv:2308.07037",
     published=reported("text8", "BFN", "text8"),
     differs="our Transformer; its input is not given to the last layer once more; the bound has the reconstruction term, which "
     "the paper leaves out in training; the number of steps is not confirmed",
-    options=RunOptions(
+    options=replace(
+        TEXT8_RUN,
         method="bfn:accuracy=0.75,likelihood=false",
-        data="text8",
-        codec="text8",
-        length=256,
-        size="base",
         depth=24,
-        loss="paper",
         batch=8 * 416,
         steps=1_200_000,  # not confirmed
-        optimizer="adamw",
         lr=1e-4,
         beta2=0.98,
         weight_decay=0.01,
@@ -32,7 +28,5 @@ recipe = Recipe(
         decay="constant",
         clip=5.0,
         ema=0.9999,
-        eval_every=10_000,
-        save_every=5000,
     ),
 )

@@ -1,13 +1,10 @@
 """D3PM with uniform noise on text8: the run with absorbing noise, without the hybrid loss, which made it worse (table 5)."""
 
-from dataclasses import replace
-
 from unnoise.published_tables import reported
-from unnoise.recipes import d3pm_text8
+from unnoise.recipes.d3pm_text8 import d3pm_text8
 
-recipe = replace(
-    d3pm_text8.recipe,
+d3pm_uniform_text8 = d3pm_text8.variant(
     title="D3PM with uniform noise on text8, 12 layers of 768, T = 1000",
     published=reported("text8", "D3PM Uniform", "text8"),
-    options=replace(d3pm_text8.recipe.options, method="d3pm-uniform:steps=1000,hybrid=0"),
+    options={"method": "d3pm-uniform:steps=1000,hybrid=0"},
 )

@@ -3,27 +3,23 @@
 Some versions of that configuration have 500,000 steps in place of 1,000,000, and a cosine schedule of insertion.
 """
 
-from unnoise.recipes.base import NO_CLIPPING, Recipe
-from unnoise.training.options import RunOptions
+from dataclasses import replace
+
+from unnoise.recipes.base import NO_CLIPPING, OPENWEBTEXT_RUN, Recipe
 
 STEPS, WARMUP = 1_000_000, 2000
 
-recipe = Recipe(
+flexmdm_owt = Recipe(
     title="Flex-MDM on OpenWebText, 12 layers of 768, texts of at most 1,024 tokens",
     paper="Kim et al. 2025, arXiv:2509.01025",
     differs="our Transformer in place of a DDiT; one cosine in place of ten with restarts; one stream of text is cut into "
     "sentences",
     vocab=50_257,
-    options=RunOptions(
+    options=replace(
+        OPENWEBTEXT_RUN,
         method="flexmdm",
-        data="openwebtext",
-        codec="gpt2:gpt2",
-        length=1024,
-        size="base",
-        loss="paper",
         batch=1024,
         steps=STEPS,
-        optimizer="adamw",
         lr=3e-4,
         beta2=0.999,
         weight_decay=0.03,
@@ -34,7 +30,5 @@ recipe = Recipe(
         dropout=0.05,
         clip=NO_CLIPPING,
         ema=0.9999,
-        eval_every=10_000,
-        save_every=5000,
     ),
 )

@@ -4,31 +4,30 @@ The published network is convolutional, 32 layers of 128 features with attention
 channels of pixels is another network: 24 layers of width 256 have about as many weights as the published 28 million.
 """
 
+from dataclasses import replace
+
 from unnoise.published_tables import reported
-from unnoise.recipes.base import EPSILON, NO_CLIPPING, Recipe
-from unnoise.training.options import RunOptions
+from unnoise.recipes.base import EPSILON, NO_CLIPPING, PUBLISHED_RUN, Recipe
 
 STEPS, WARMUP = 2_000_000, 100
 
-recipe = Recipe(
+md4_cifar10 = Recipe(
     title="MD4 on CIFAR-10, 256 levels, bits per dimension",
     paper="Shi et al. 2024, arXiv:2406.04329",
     published=reported("images", "MD4", "cifar10"),
     differs="our Transformer, 24 layers of 256 over 3,072 positions, in place of a convolutional network of 32 layers",
     vocab=256,
     image=(32, 32, 3),
-    options=RunOptions(
+    options=replace(
+        PUBLISHED_RUN,
         method=f"md4:offset={EPSILON},schedule=linear",
         data="cifar10.npz",
         length=3072,
-        size="base",
         width=256,
         depth=24,
         heads=4,
-        loss="paper",
         batch=256,
         steps=STEPS,
-        optimizer="adamw",
         lr=2e-4,
         beta2=0.99,
         weight_decay=0.01,
@@ -39,7 +38,5 @@ recipe = Recipe(
         dropout=0.1,
         clip=NO_CLIPPING,
         ema=0.9999,
-        eval_every=10_000,
-        save_every=5000,
     ),
 )

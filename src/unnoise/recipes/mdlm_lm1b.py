@@ -1,14 +1,11 @@
 """MDLM on the One Billion Word benchmark: the run on OpenWebText with BERT's tokens and texts of 128."""
 
-from dataclasses import replace
+from unnoise.recipes.mdlm_owt import mdlm_owt
 
-from unnoise.recipes import mdlm_owt
-
-recipe = replace(
-    mdlm_owt.recipe,
+mdlm_lm1b = mdlm_owt.variant(
     title="MDLM on LM1B, 12 layers of 768",
     published="perplexity ≤ 27.0 (test)",
     differs="our Transformer in place of a DDiT; windows of one stream in place of padded sentences",
     vocab=30_522,
-    options=replace(mdlm_owt.recipe.options, data="lm1b", codec="gpt2:bert-base-uncased", length=128),
+    options={"data": "lm1b", "codec": "gpt2:bert-base-uncased", "length": 128},
 )

@@ -3,13 +3,10 @@
 The noise is geometric, σ from 1e-4 to 20, and the output is not scaled (`model.scale_by_sigma=False`).
 """
 
-from dataclasses import replace
+from unnoise.recipes.sedd_owt import sedd_owt
 
-from unnoise.recipes import sedd_owt
-
-recipe = replace(
-    sedd_owt.recipe,
+sedd_uniform_owt = sedd_owt.variant(
     title="SEDD with uniform noise on OpenWebText, small: 12 layers of 768",
     published="",
-    options=replace(sedd_owt.recipe.options, method="sedd-uniform:schedule=geometric,scaled=false"),
+    options={"method": "sedd-uniform:schedule=geometric,scaled=false"},
 )

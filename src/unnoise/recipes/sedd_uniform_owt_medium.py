@@ -1,11 +1,8 @@
 """SEDD with uniform noise on OpenWebText, medium: a larger network."""
 
-from dataclasses import replace
+from unnoise.recipes.sedd_uniform_owt import sedd_uniform_owt
 
-from unnoise.recipes import sedd_uniform_owt
-
-recipe = replace(
-    sedd_uniform_owt.recipe,
+sedd_uniform_owt_medium = sedd_uniform_owt.variant(
     title="SEDD with uniform noise on OpenWebText, medium: 24 layers of 1024",
-    options=replace(sedd_uniform_owt.recipe.options, width=1024, depth=24, heads=16),
+    options={"width": 1024, "depth": 24, "heads": 16},
 )
