@@ -1,25 +1,70 @@
-"""unnoise: discrete diffusion models, text first. Exact, tested, at home on a CPU.
+"""unnoise: discrete diffusion models for text and other discrete data.
 
-The public names and their modules are listed in `__init__.pyi`, for type checkers and for this file alike. Each is loaded when
-it is first used, so that `import unnoise` and `unnoise --help` do not wait for torch.
+Each public name is imported when it is first used, so that `import unnoise` and `unnoise --help` do not wait for torch.
+`__init__.pyi` lists the same names for type checkers.
 """
 
-import ast
-from importlib import import_module, resources
+from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
 
-
-def _public_names() -> dict[str, str]:
-    """Each public name and the module that defines it."""
-    listed = ast.parse(resources.files("unnoise").joinpath("__init__.pyi").read_text(encoding="utf-8"))
-    imports = [node for node in listed.body if isinstance(node, ast.ImportFrom) and node.module]
-    return {alias.name: str(node.module) for node in imports for alias in node.names}
-
-
-_MODULE_OF = _public_names()
-__all__ = list(_MODULE_OF)
+_PUBLIC = (
+    ("unnoise.data", "Codec codec"),
+    ("unnoise.data.corpus", "Corpus corpus"),
+    ("unnoise.data.documents", "Documents"),
+    ("unnoise.data.mixture", "Mixture"),
+    ("unnoise.data.prepare", "prepare"),
+    ("unnoise.data.shards", "ShardedCorpus"),
+    ("unnoise.denoiser", "Denoiser SamplingDenoiser predict predict_clean"),
+    ("unnoise.families.any_order", "AnyOrder"),
+    ("unnoise.families.autoregressive", "Autoregressive LeftToRight NextTokenPrediction"),
+    ("unnoise.families.bayesian_flow", "BayesianFlow FlowElbo FlowSampler"),
+    ("unnoise.families.block", "BlockCrossEntropy BlockElbo BlockImportanceWeighted Blocks BlockSampler"),
+    (
+        "unnoise.families.ddpm",
+        "Ddpm DdpmElbo DdpmParameterization DdpmPrediction DdpmSampler DdpmSimple cosine_betas linear_betas sqrt_betas",
+    ),
+    ("unnoise.families.gaussian", "Gaussian GaussianElbo GaussianSampler"),
+    ("unnoise.families.insertion", "Insertion InsertionElbo InsertionPrediction InsertionSampler"),
+    ("unnoise.method_table", "Method method methods"),
+    ("unnoise.model.generate", "Step"),
+    ("unnoise.model.init", "started_from"),
+    ("unnoise.model.io", "load"),
+    ("unnoise.model.likelihood", "BitsPerChar Score"),
+    ("unnoise.model.model", "Model"),
+    ("unnoise.model.options", "SamplingOptions"),
+    ("unnoise.network.base", "Cache Network"),
+    ("unnoise.network.ddit", "Ddit"),
+    ("unnoise.network.llama", "Llama"),
+    (
+        "unnoise.network.parameterization",
+        "LikelihoodParameterization MeanParameterization Parameterization RatioParameterization ScoreParameterization",
+    ),
+    ("unnoise.network.transformer", "Transformer"),
+    (
+        "unnoise.objective",
+        "CampbellElbo ConcreteScore CrossEntropy Elbo Hybrid ImportanceWeighted LeaveOneOut Objective ScoreEntropy",
+    ),
+    ("unnoise.prediction", "MeanPrediction Prediction RatioPrediction ScorePrediction TokenPrediction"),
+    ("unnoise.process", "HybridNoise HybridSchedule Markov Masked MaskedMarkov Neighbourhood Process StateSpace Uniform"),
+    ("unnoise.recipes", "Recipe recipe"),
+    ("unnoise.registry", "register"),
+    (
+        "unnoise.sampler",
+        "Ancestral Confidence EntropyBounded EulerLeaping FirstHitting Frame Metropolis PredictorCorrector "
+        "Remasking Sampler TweedieLeaping sample sample_frames",
+    ),
+    ("unnoise.sampler.psi", "Psi"),
+    ("unnoise.sampler.way_back", "sample_frames_from"),
+    ("unnoise.schedule", "Cosine CosineTable Geometric Linear LogLinear Offset PerToken Polynomial Schedule Table"),
+    ("unnoise.training.callback", "Callback"),
+    ("unnoise.training.options", "RunOptions TrainingOptions"),
+    ("unnoise.training.report", "Report"),
+    ("unnoise.training.train", "train"),
+)
+_MODULE_OF = {name: module for module, names in _PUBLIC for name in names.split()}
+__all__ = list(_MODULE_OF)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

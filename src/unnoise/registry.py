@@ -1,14 +1,14 @@
-"""Parts by name: networks, codecs, samplers, methods and recipes, ours and other people's.
+"""Registry of networks, codecs, samplers, methods and recipes by name, for built-in parts and plug-ins.
 
     @unnoise.register("network", "gru")
     class Gru(torch.nn.Module): ...
 
-What is registered works wherever ours does: in `Model.build`, the trainer, saved models, the command line and the studio. A
-saved model keeps the names of its parts, so whoever loads it must have registered them. There are three ways:
+A registered part works wherever a built-in part does: in `Model.build`, the trainer, saved models, the command line and the
+studio. A saved model stores the names of its parts, which must be registered before it is loaded, in one of three ways:
 
 - import the module that registers them;
-- install a package with an entry point in the group `unnoise.plugins` that names that module;
-- name the module, or the path of a Python file, in the environment variable UNNOISE_PLUGINS (several with commas).
+- install a package with an entry point in the group `unnoise.plugins` that names the module;
+- list the module, or the path of a Python file, in the environment variable UNNOISE_PLUGINS (separated by commas).
 """
 
 import difflib
@@ -18,7 +18,7 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, TypeVar
@@ -34,13 +34,16 @@ _plugins_loaded = False
 
 
 def register(kind: Kind, name: str) -> Callable[[Part], Part]:
-    """A decorator that makes a part known by a name: register("sampler", "mine")(Mine), or before a class.
+    """Return a decorator that registers a part under a name.
 
-    network: a torch.nn.Module class (see `unnoise.Network`). codec: a class derived from `unnoise.Codec`. sampler: a frozen
-    dataclass derived from `unnoise.Sampler`. method: a `unnoise.Method`, or a function without arguments that returns one.
-    recipe: a `unnoise.Recipe`. callback: a class derived from `unnoise.Callback`, made without arguments for each training run.
+    network: a torch.nn.Module class (see `unnoise.Network`).
+    codec: a subclass of `unnoise.Codec`.
+    sampler: a frozen dataclass derived from `unnoise.Sampler`.
+    method: an `unnoise.Method`, or a function that returns one; its arguments are options.
+    recipe: an `unnoise.Recipe`.
+    callback: a subclass of `unnoise.Callback`; each training run calls it without arguments to create its callback.
 
-    A part may also be given as a string "module:name", which is imported on first use.
+    A part may also be a string "module:name", which is imported on first use.
     """
     if kind not in KINDS:
         raise ValueError(f"unknown kind of part {kind!r}: use one of {', '.join(KINDS)}")
@@ -48,7 +51,7 @@ def register(kind: Kind, name: str) -> Callable[[Part], Part]:
         raise ValueError(f"a name has letters, digits, - _ and . only, found {name!r}")
 
     if name in _builtin[kind]:
-        raise ValueError(f"unnoise has a {kind} {name!r} of its own: choose another name")
+        raise ValueError(f"{name!r} is a built-in {kind}: choose another name")
 
     def keep(part: Part) -> Part:
         _parts[kind][name] = part
@@ -58,27 +61,25 @@ def register(kind: Kind, name: str) -> Callable[[Part], Part]:
 
 
 def register_builtin(kind: Kind, parts: Mapping[str, Any]) -> None:
-    """The package's own parts, which nobody replaces."""
+    """Register built-in parts, whose names plug-ins cannot use."""
     _parts[kind].update(parts)
     _builtin[kind].update(parts)
 
 
 def registered(kind: Kind) -> dict[str, Any]:
-    """All parts of a kind by name, those of plug-ins included."""
+    """Return all parts of a kind by name, including those of plug-ins."""
     load_plugins()
     return dict(_parts[kind])
 
 
 def find(kind: Kind, name: str) -> Any:
-    """The part of this name, or ValueError with the nearest name."""
+    """Return a part by name, or raise ValueError with the nearest name."""
     if name not in _parts[kind]:
         load_plugins()
     if name not in _parts[kind]:
-        near = difflib.get_close_matches(name, _parts[kind], 1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
         raise ValueError(
-            f"unknown {kind} {name!r}: {hint}use one of {', '.join(_parts[kind])}"
-            f" (a part of your own is known once the module that registers it is imported, or named in {VARIABLE})"
+            f"unknown {kind} {name!r}: {did_you_mean(name, _parts[kind])}use one of {', '.join(_parts[kind])}"
+            f" (for a plug-in, import the module that registers it or list it in {VARIABLE})"
         )
     part = _parts[kind][name]
     if isinstance(part, str):
@@ -87,17 +88,31 @@ def find(kind: Kind, name: str) -> Any:
     return part
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a hint with the nearest known name, or an empty string."""
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f"did you mean {near[0]!r}? " if near else ""
+
+
 def name_of(kind: Kind, part: Any) -> str | None:
-    """The name under which a part is registered, or None."""
+    """Return the name under which a part is registered, or None."""
     return next((name for name, known in registered(kind).items() if known is part), None)
 
 
 def load_plugins() -> None:
-    """Import, once, every module of the entry points `unnoise.plugins` and of the variable UNNOISE_PLUGINS."""
+    """Import the plug-ins of the entry points and of UNNOISE_PLUGINS, once; raise ValueError if one cannot be imported."""
     global _plugins_loaded  # noqa: PLW0603
     if _plugins_loaded:
         return
-    _plugins_loaded = True
+    _plugins_loaded = True  # a plug-in may use the registry while it is imported
+    try:
+        _import_plugins()
+    except ValueError:
+        _plugins_loaded = False  # raise the error again on the next call
+        raise
+
+
+def _import_plugins() -> None:
     for entry in importlib.metadata.entry_points(group=GROUP):
         try:
             entry.load()
@@ -111,14 +126,14 @@ def load_plugins() -> None:
 
 
 def _where(error: Exception) -> str:
-    """An error in somebody's module: its kind, its words, and the last line that was run."""
+    """Return the type, message and line of an error in a plug-in."""
     *_, last = traceback.extract_tb(error.__traceback__)
     place = "" if last.filename.startswith("<") else f" ({Path(last.filename).name}, line {last.lineno})"
     return f"{type(error).__name__}: {error}{place}"
 
 
 def load_file(path: Path) -> ModuleType:
-    """Somebody's Python file as a module, or ValueError."""
+    """Import a Python file as a module, or raise ValueError."""
     if not path.is_file():
         raise ValueError(f"there is no file {path}")
     try:
@@ -128,7 +143,7 @@ def load_file(path: Path) -> ModuleType:
 
 
 def import_plugin(name: str) -> ModuleType:
-    """Import a module by its name, or by the path of its file."""
+    """Import a module by name or by the path of its file."""
     path = Path(name)
     if path.suffix != ".py":
         return importlib.import_module(name)

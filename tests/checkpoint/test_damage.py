@@ -267,7 +267,7 @@ def test_two_runs_into_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[
     line = ["train", "mdlm", "--data", str(tmp_path / "text.txt"), "--out", str(tmp_path / "run"), "--steps", "2"]
     with locked(tmp_path / "run"):
         assert main([*line, "--size", "nano", "--length", "16"]) == 2
-        assert "another run is writing into" in capsys.readouterr().err
+        assert "another run is writing to" in capsys.readouterr().err
     assert main([*line, "--size", "nano", "--length", "16", "--json"]) == 0
 
 

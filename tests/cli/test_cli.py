@@ -191,7 +191,7 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_nothing_is_left_behind_by_a_file_that_cannot_be_written(home: Path) -> None:
     (home / "folder").mkdir(exist_ok=True)
-    with pytest.raises(ValueError, match="that is a folder"):
+    with pytest.raises(ValueError, match="it is a folder"):
         write_atomically(home / "folder", b"x")
     with pytest.raises(TypeError):
         write_atomically(home / "half.txt", "not bytes")  # type: ignore[arg-type]
@@ -328,7 +328,7 @@ MISTAKES = {
     "fill nowhere.txt": "there is no file 'nowhere.txt'",
     "fill text.txt": "no word to fill in: mark each with [WORD]",
     "fill words.txt --most 0": "--most must be ≥ 1, found 0",
-    "fill words.txt --out runs": "that is a folder, give a file",
+    "fill words.txt --out runs": "it is a folder, pass the path of a file",
     "fill words.txt --out -": "--out takes a file",
     "fill runs": "runs is a folder: give a text file",
     "infill 'a [WORD]' --temperature 0.5": "[WORD] is searched for, not drawn: leave out --temperature",
@@ -339,7 +339,7 @@ MISTAKES = {
     "correct hello --model runs/ar": "masked or uniform noise",
     "inpaint": "this is a model of text: use infill",
     "info --picture schedule.jpg": "give a file that ends in .png or .svg",
-    "info --picture runs": "that is a folder, give a file",
+    "info --picture runs": "it is a folder, pass the path of a file",
     "generate --label 3": "trained without labels",
     "generate --guidance 2": "guidance needs a label",
     "generate --label 1 --guidance nan": "guidance must lie in [-100, 100]",
@@ -349,7 +349,7 @@ MISTAKES = {
     "generate --seed -1": "seed must be a whole number from 0 to 2^63 − 1",
     "generate --sampler left-to-right": "mdlm cannot write with left-to-right: use one of ancestral",
     "generate --model runs/ar --sampler ancestral": "ar cannot write with ancestral: use one of left-to-right",
-    "generate --replay runs": "that is a folder, give a file",
+    "generate --replay runs": "it is a folder, pass the path of a file",
     "generate --replay page.png": "give a file that ends in .html",
     "generate --out sheet.png": "--out is for models of images",
     "train mdlm --data text.txt --steps 1 --out text.txt/x": "text.txt is not a folder",

@@ -43,6 +43,24 @@ def test_every_public_name_loads_and_is_documented() -> None:
         _ = unnoise.nonsense  # pyright: ignore[reportAttributeAccessIssue]
 
 
+def test_the_names_for_type_checkers_are_those_that_load() -> None:
+    listed = ast.parse((ROOT / "src" / "unnoise" / "__init__.pyi").read_text(encoding="utf-8"))
+    imports = [node for node in listed.body if isinstance(node, ast.ImportFrom)]
+    names = [(alias.name, node.module) for node in imports for alias in node.names]
+    assert names == list(unnoise._MODULE_OF.items()) and len(names) == len(unnoise.__all__)
+
+
+def test_it_imports_without_the_modules_of_unix() -> None:
+    """On Windows there are no fcntl and no resource."""
+    code = (
+        "import sys; sys.modules['fcntl'] = sys.modules['resource'] = None\n"
+        "import unnoise, unnoise.cli.main, unnoise.training.train, unnoise.checkpoint.ours\n"
+        "[getattr(unnoise, name) for name in unnoise.__all__]"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_every_public_function_has_a_docstring() -> None:
     missing = []
     for path in SOURCES:

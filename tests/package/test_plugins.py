@@ -140,7 +140,7 @@ def test_what_could_not_be_loaded_again_is_refused_at_save(tmp_path: Path, own_p
 
 
 def test_a_name_is_registered_once_and_never_over_ours() -> None:
-    with pytest.raises(ValueError, match="unnoise has a sampler 'ancestral' of its own"):
+    with pytest.raises(ValueError, match="'ancestral' is a built-in sampler"):
         unnoise.register("sampler", "ancestral")
     with pytest.raises(ValueError, match="unknown kind of part 'optimizer'"):
         unnoise.register("optimizer", "mine")  # pyright: ignore[reportArgumentType]
@@ -162,6 +162,15 @@ def test_a_plug_in_that_cannot_be_imported_is_one_sentence(tmp_path: Path) -> No
         and "cannot be imported: ZeroDivisionError: division by zero (broken.py, line 1)" in done.stderr
         and "Traceback" not in done.stderr
     )
+
+
+def test_a_broken_plug_in_is_an_error_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken.py").write_text("1 / 0")
+    monkeypatch.setenv("UNNOISE_PLUGINS", str(tmp_path / "broken.py"))
+    monkeypatch.setattr(registry, "_plugins_loaded", False)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"cannot be imported: ZeroDivisionError"):
+            registry.registered("sampler")
 
 
 @pytest.mark.parametrize("steps", [1, 3, 8])
