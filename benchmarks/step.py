@@ -16,6 +16,7 @@ from unnoise.data import Text8
 from unnoise.data.codec import Codec
 from unnoise.model.model import Model
 from unnoise.objective import CrossEntropy
+from unnoise.training.allocator import retained_memory
 from unnoise.training.loop import TrainingRun
 from unnoise.training.optimizer import optimizers
 from unnoise.training.options import TrainingOptions
@@ -91,7 +92,8 @@ def measure_memory(step) -> float:
 if __name__ == "__main__":
     torch.manual_seed(0)
     for case, (vocab, batch, length, _) in CASES.items():
-        mine, plain = measure_time(case)
+        with retained_memory(torch.device("cpu")):
+            mine, plain = measure_time(case)
         memory = [measure_memory(made(case)) for made in (ours, bare)]
         print(
             f"K = {vocab:6,}, batch {batch} × {length}: ours {mine:.3f} s, bare {plain:.3f} s, time ratio {mine / plain:.2f}; "

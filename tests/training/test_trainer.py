@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from unnoise.data import Text8
 from unnoise.data.corpus import Corpus
 from unnoise.method_table import methods
 from unnoise.model.init import started_from
+from unnoise.training import allocator
 from unnoise.training.average import WeightAverage
 from unnoise.training.learning_rate import learning_rate_factor
 from unnoise.training.loop import TrainingRun
@@ -43,7 +45,7 @@ def nano(name: str = "mdlm") -> Model:
 def test_every_method_learns(name: str) -> None:
     model = nano(name)
     steps = 240 if name == "csm" else 60  # a squared loss learns the bound slowly
-    run = TrainingRun(model, TOKENS, TrainingOptions(steps=steps, batch=8, eval_windows=8))
+    run = TrainingRun(model, TOKENS, TrainingOptions(steps=steps, loss="fast", batch=8, eval_windows=8))
     before = model.bits_per_char(run.valid_texts, None, 48)
     report = run.run()
     after = model.bits_per_char(run.valid_texts, None, 48)
@@ -57,7 +59,7 @@ def test_texts_of_unequal_length() -> None:
     text = "ab. " * 300 + "abcabcabca. " * 300
     source = Corpus("sentences", {"train": [text], "valid": [text]}, "unequal")
     model = Model.build("flexmdm", source.codec("auto", cut="sentences"), length=16, width=32, depth=1, heads=2)
-    report = unnoise.train(model, source, steps=120, batch=16, eval_windows=60)
+    report = unnoise.train(model, source, steps=120, loss="fast", batch=16, eval_windows=60)
     assert 120 * 16 * 3 < report.tokens < 120 * 16 * 11 and (report.tokens - 120 * 16 * 3) % 8 == 0
     assert report.bits < report.bits_before - 0.3
     lengths = torch.tensor([float(len(text)) for text in model.generate(n=80, steps=32)])
@@ -67,7 +69,7 @@ def test_texts_of_unequal_length() -> None:
 def test_the_learned_schedule_moves() -> None:
     model = nano("genmd4")
     before = model.process.schedule.theta.detach().clone()
-    unnoise.train(model, TOKENS, steps=20, batch=8, eval_windows=4)
+    unnoise.train(model, TOKENS, steps=20, loss="fast", batch=8, eval_windows=4)
     assert float((model.process.schedule.theta.detach() - before).abs().max()) > 1e-3
 
 
@@ -128,9 +130,37 @@ def test_how_it_is_computed_changes_no_result() -> None:
     plain = losses_of()
     for options in ({"accumulate": 3}, {"device_batch": 1}, {"checkpoint_activations": True}, {"deterministic": True}):
         assert losses_of(**options) == pytest.approx(plain, rel=1e-5), options
-    torch.use_deterministic_algorithms(False)
     low = losses_of(precision="bfloat16")
     assert low != plain and low == pytest.approx(plain, rel=0.02)
+
+
+def test_a_run_leaves_the_network_and_torch_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[int, int]] = []
+
+    class Glibc:
+        def mallopt(self, parameter: int, value: int) -> None:
+            calls.append((parameter, value))
+
+        def malloc_trim(self, keep: int) -> None: ...
+
+    monkeypatch.setattr(allocator, "glibc", Glibc)
+    model = nano()
+    for _ in range(2):
+        unnoise.train(model, TOKENS, steps=2, batch=2, eval_windows=2, checkpoint_activations=True, deterministic=True)
+    assert not any("forward" in vars(module) for module in model.network.modules())
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert dict(calls) == allocator.DEFAULTS and set(allocator.KEEP.items()) < set(calls)
+
+
+def test_a_run_adds_no_filter_of_warnings(tmp_path: Path) -> None:
+    before = list(warnings.filters)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        options = TrainingOptions(steps=2, batch=2, eval_windows=2)
+        TrainingRun(nano(), TOKENS, options, tmp_path).run()
+        assert TrainingRun(nano(), TOKENS, options, tmp_path).resume()
+    assert not any("torch.distributed is disabled" in str(one.message) for one in caught)
+    assert warnings.filters == before and not any(one[1] and "disabled" in one[1].pattern for one in warnings.filters)
 
 
 def losses_of(**options: Any) -> list[float]:
@@ -293,7 +323,7 @@ def test_a_model_starts_from_the_weights_of_another() -> None:
     assert torch.equal(conv[:5], causal[4:]) and not conv[5:].any()  # taps −4…0 stay where they were, those ahead are new
     fresh = Model.build("bd3lm:block=2", "text8", length=16, width=32, depth=2, heads=2)
     texts = ["the cat sat on the mat and sang"] * 40
-    assert unnoise.train(model, texts, steps=6).bits < unnoise.train(fresh, texts, steps=6).bits
+    assert unnoise.train(model, texts, steps=6, loss="fast").bits < unnoise.train(fresh, texts, steps=6, loss="fast").bits
     with pytest.raises(ValueError, match="must have its codec"):
         started_from(first, "mdlm", unnoise.codec("bytes"))
 

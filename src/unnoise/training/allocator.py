@@ -1,34 +1,48 @@
-"""Memory that one step frees is kept for the next, as far as it is used again."""
+"""Memory that one step frees is kept for the next, on a CPU with glibc."""
 
+import contextlib
 import ctypes
 import platform
+from collections.abc import Iterator
 from functools import lru_cache
 
 import torch
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
-LARGEST = 2**31 - 1
-STEPS = 100  # between two times that unused memory is given back
+DEFAULTS = {M_TRIM_THRESHOLD: 128 * 1024, M_MMAP_MAX: 65_536}
+KEEP = {M_TRIM_THRESHOLD: 2**31 - 1, M_MMAP_MAX: 0}
+STEPS = 100  # steps between two calls of malloc_trim
 
 
-def keep_freed_memory(device: torch.device) -> None:
-    """Tell glibc to keep what is freed, where it is the C library and the device is the CPU.
+@contextlib.contextmanager
+def retained_memory(device: torch.device) -> Iterator[None]:
+    """Let glibc keep freed memory, instead of returning it to the system, for as long as this lasts.
 
-    The tensors of a step are freed and asked for again at the next. Large ones go back to the system in between and come again
-    as new pages, each of which is cleared: at a vocabulary of 8,192 that takes a fifth of a step (benchmarks/allocator.py).
+    The tensors of a step are freed and allocated again at the next. By default large ones return to the system in between and
+    come back as new pages, each of which must be cleared: at a vocabulary of 8,192 that takes a fifth of a step
+    (benchmarks/allocator.py).
     """
-    if device.type == "cpu" and (library := glibc()) is not None:
-        library.mallopt(M_MMAP_MAX, 0)
-        library.mallopt(M_TRIM_THRESHOLD, LARGEST)
+    library = glibc() if device.type == "cpu" else None
+    if library is None:
+        yield
+        return
+    for parameter, value in KEEP.items():
+        library.mallopt(parameter, value)
+    try:
+        yield
+    finally:
+        for parameter, value in DEFAULTS.items():
+            library.mallopt(parameter, value)
+        library.malloc_trim(0)
 
 
-def give_back_memory(step: int, device: torch.device) -> None:
-    """Now and then give back what is kept and unused: batches of many shapes leave gaps of every size, which would add up."""
+def trim_memory(step: int, device: torch.device) -> None:
+    """Return unused memory to the system every hundred steps: batches of many shapes leave gaps that would add up."""
     if device.type == "cpu" and step % STEPS == 0 and (library := glibc()) is not None:
         library.malloc_trim(0)
 
 
 @lru_cache
 def glibc() -> ctypes.CDLL | None:
-    """The C library, None where it is another one."""
+    """Return the C library if it is glibc."""
     return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None

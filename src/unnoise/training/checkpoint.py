@@ -12,7 +12,7 @@ import shutil
 import warnings
 import zlib
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,7 +33,7 @@ FOLDER, MARKER = "checkpoints", "run.json"
 BEFORE = "training.safetensors"  # the state of runs of earlier versions
 MOMENT = "moment"
 LARGEST_MARKER = 64 * 2**20  # bytes
-warnings.filterwarnings("ignore", "torch.distributed is disabled, unavailable or uninitialized")  # as it is for one process
+NO_GROUP = "torch.distributed is disabled, unavailable or uninitialized"  # a warning of torch about a run of one process
 
 
 class Found(NamedTuple):
@@ -67,15 +67,19 @@ class CheckpointWriter:
                 shutil.rmtree(path, ignore_errors=True)
                 path.mkdir(parents=True)
         distributed.barrier()
-        from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter  # these take a second to import
-        from torch.distributed.checkpoint.state_dict_saver import async_save
-
         copies = {name: value.detach().clone() for name, value in tensors.items()}
-        with _as_sentence(path):
-            writer = HuggingFaceStorageWriter(str(path), save_distributed=True)
-            future = async_save(copies, storage_writer=writer, process_group=self.group, no_dist=distributed.world() == 1)
-        assert isinstance(future, Future)
-        self.pending = path, about, future
+        pool = ThreadPoolExecutor(1)
+        self.pending = path, about, pool.submit(self._write, path, copies)
+        pool.shutdown(wait=False)
+
+    def _write(self, path: Path, tensors: dict[str, Tensor]) -> None:
+        from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter  # these take a second to import
+        from torch.distributed.checkpoint.state_dict_saver import save
+
+        writer = HuggingFaceStorageWriter(str(path), save_distributed=True)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", NO_GROUP)
+            save(tensors, storage_writer=writer, process_group=self.group, no_dist=distributed.world() == 1)
 
     def poll(self) -> None:
         """Mark the checkpoint that is being written as complete, if it is; to be called now and then."""
@@ -260,7 +264,9 @@ def _read_tensors(run: "TrainingRun", folder: Path) -> None:
     wanted = {name: value for name, value in state_of(run).items() if not name.startswith(f"{MOMENT}/")} | moments
     if wanted.keys() != saved.keys() or any(tuple(value.shape) != saved[name] for name, value in wanted.items()):
         raise ValueError(f"the run in {folder.parent.parent} has a network of another shape: resume with the same options")
-    load(wanted, storage_reader=reader, no_dist=distributed.world() == 1)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", NO_GROUP)
+        load(wanted, storage_reader=reader, no_dist=distributed.world() == 1)
     for optimizer in run.optimizers:
         mine = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
         for key, value in moments.items():

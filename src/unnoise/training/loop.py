@@ -30,7 +30,7 @@ from unnoise.objective import Objective
 from unnoise.process.state import PAD
 from unnoise.registry import find, registered
 from unnoise.rng import RowGenerator, seed_of
-from unnoise.training.allocator import give_back_memory, keep_freed_memory
+from unnoise.training.allocator import retained_memory, trim_memory
 from unnoise.training.average import WeightAverage, put_parameters
 from unnoise.training.callback import LOG, Callback, Evaluation, JsonLog, StepReport
 from unnoise.training.checkpoint import CheckpointWriter, has_state, load_state, state_of
@@ -40,12 +40,13 @@ from unnoise.training.loss import BatchLoss, product_dtype
 from unnoise.training.optimizer import optimizers
 from unnoise.training.options import MINUTES, TrainingOptions
 from unnoise.training.parallel import (
+    RecomputedBlocks,
     average_unsharded,
     check_shares,
     clip_gradients,
+    deterministic_kernels,
     gathered_weights,
     over_processes,
-    recompute_blocks,
     whole,
     without_averaging,
 )
@@ -73,7 +74,6 @@ class TrainingRun:
         check_shares(options)
         self.source = source
         self.train_texts, self.valid_texts = texts_of(source, model, labels)
-        keep_freed_memory(self.device)
         fast = model.method.fast_objective if options.loss == "fast" else None
         self.objective = objective or (fast or model.method.objective)(model.process)
         self.loss = "own" if objective else options.loss if model.method.fast_objective else "paper"
@@ -81,10 +81,7 @@ class TrainingRun:
         loss = BatchLoss(model, self.objective, dtype, options.dropout)
         self.learned = loss.learned
         self.flops_per_token = flops_per_token(model.network)
-        if options.deterministic:
-            torch.use_deterministic_algorithms(True)
-        if options.checkpoint_activations:
-            recompute_blocks(model.network)
+        self.recomputed = RecomputedBlocks(model.network) if options.checkpoint_activations else None
         if options.compile:
             if model.process.variable_length:
                 what = f"{model.method.name} reads texts of every length"
@@ -132,7 +129,9 @@ class TrainingRun:
         for rows, batch in parts:
             generator = RowGenerator(seed_of(options.seed, self.done), rows.to(device), options.batch)
             label = None if batch.label is None else batch.label.to(device)
-            with without_averaging(self.batch_loss, rows is parts[-1][0]):
+            recomputed = contextlib.nullcontext() if self.recomputed is None else self.recomputed.active()
+            averaging = without_averaging(self.batch_loss, rows is parts[-1][0])
+            with deterministic_kernels(options.deterministic), recomputed, averaging:
                 loss = self.batch_loss(batch.x.to(device), label, generator).sum()
                 (loss * (distributed.world() / tokens)).backward()
             nats += float(loss.detach())
@@ -153,7 +152,7 @@ class TrainingRun:
                 self.average.update()
             self.objective.after_step()
         self.done += 1
-        give_back_memory(self.done, device)
+        trim_memory(self.done, device)
         for schedule in self.schedules:
             schedule.step()
         return total
@@ -169,7 +168,7 @@ class TrainingRun:
         """Bits per character on held-out text, and the standard error; of the averaged weights, where there are any."""
         options = self.options
         averaged = self.average.applied() if self.average is not None else contextlib.nullcontext()
-        with averaged, gathered_weights(self.model.network):
+        with averaged, gathered_weights(self.model.network), deterministic_kernels(options.deterministic):
             found = bits_per_char(self.model, self.valid_texts, options.eval_windows, EVALUATION_DRAWS, options.seed)
             self.text_error = found.text_stderr
             return found.bits, found.stderr
@@ -223,7 +222,8 @@ class TrainingRun:
                 if self.options.profile and self.out is not None:
                     self.callbacks.append(Profiler(self.out, self.options.profile))
             try:
-                return self._run(stop)
+                with retained_memory(self.device):
+                    return self._run(stop)
             finally:
                 for callback in self.callbacks:
                     callback.on_end()

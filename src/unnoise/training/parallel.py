@@ -83,10 +83,33 @@ def blocks(network: nn.Module) -> list[nn.Module]:
     return [block for part in network.children() if isinstance(part, nn.ModuleList) for block in part]
 
 
-def recompute_blocks(network: nn.Module) -> None:
-    """Let each block keep only its input for the backward pass, and compute the rest again there."""
-    for block in blocks(network):
-        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+class RecomputedBlocks:
+    """Activation checkpointing: while it is active, each block keeps only its input and runs again in the backward pass."""
+
+    def __init__(self, network: nn.Module):
+        self.blocks = [(block, functools.partial(checkpoint, block.forward, use_reentrant=False)) for block in blocks(network)]
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        for block, forward in self.blocks:
+            block.forward = forward
+        try:
+            yield
+        finally:
+            for block, _ in self.blocks:
+                del block.forward  # of the instance: the class's own method is back
+
+
+@contextlib.contextmanager
+def deterministic_kernels(wanted: bool) -> Iterator[None]:
+    """Let torch use only deterministic kernels, if that is wanted."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    if wanted:
+        torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
 @contextlib.contextmanager
