@@ -74,7 +74,7 @@ def trial(
     model = Model(base.method, base.codec, network, base.length)
     steps = steps * BATCH // options.get("batch", BATCH)  # equal characters
     adam = options.pop("adam", False)
-    chosen = TrainingOptions(steps=steps, eval_windows=512, **options)
+    chosen = TrainingOptions(steps=steps, loss="fast", eval_windows=512, **options)
     run = TrainingRun(model, source, chosen, objective=objective(model.process) if objective else None)
     if adam:  # for all weights
         run.optimizers = [torch.optim.Adam(run.learned.parameters(), chosen.other_lr, betas=(0.9, 0.95), fused=True)]

@@ -71,6 +71,7 @@ class ShippedModel:
 NETWORK = "--network transformer:attention_every=2 --width 256 --depth 6 --precision bfloat16"
 WHOLE_STORIES = "--texts whole --length 256"
 STORIES = f"{WHOLE_STORIES} --batch 16"
+AFTER = "--loss fast --init {before}"
 MOLECULES = "--texts whole --length 64 --batch 64"
 WIKI_AR = f"--codec text8bpe-8192 --length 128 --batch 32 {NETWORK} --heads 4"
 MODELS = [
@@ -84,21 +85,19 @@ MODELS = [
             Stage("ar", f"{STORIES} --codec bpe-4096 {NETWORK} --heads 8 --steps 1400"),
             Stage(
                 "bd3lm:block=4,whole=0.5",
-                f"{STORIES} --init {{before}} --precision bfloat16 --matrix-lr 0.012 --other-lr 0.002 --steps 2000",
+                f"{STORIES} {AFTER} --precision bfloat16 --matrix-lr 0.012 --other-lr 0.002 --steps 2000",
             ),
             Stage(
                 "bd3lm:block=4,whole=0.85,hidden=0.7,span=2",
-                f"{WHOLE_STORIES} --batch 24 --init {{before}} --precision bfloat16 --matrix-lr 0.01 --other-lr 0.0015 "
-                "--steps 1700",
+                f"{WHOLE_STORIES} --batch 24 {AFTER} --precision bfloat16 --matrix-lr 0.01 --other-lr 0.0015 --steps 1700",
             ),
             Stage(
                 "bd3lm:block=4,whole=0.9,hidden=0.6",
-                f"{WHOLE_STORIES} --batch 24 --init {{before}} --precision bfloat16 --matrix-lr 0.01 --other-lr 0.0015 "
-                "--steps 4300",
+                f"{WHOLE_STORIES} --batch 24 {AFTER} --precision bfloat16 --matrix-lr 0.01 --other-lr 0.0015 --steps 4300",
             ),
             Stage(
                 "bd3lm:block=4,whole=0.9,hidden=0.6",
-                f"{WHOLE_STORIES} --batch 48 --workers 2 --init {{before}} --precision bfloat16 --matrix-lr 0.01 "
+                f"{WHOLE_STORIES} --batch 48 --workers 2 {AFTER} --precision bfloat16 --matrix-lr 0.01 "
                 "--other-lr 0.0015 --seed 7 --steps 3800",
             ),
         ),
@@ -123,19 +122,19 @@ MODELS = [
         licence="CC BY-SA (text8); the stories were made for this project",
         stages=(
             Stage("ar", f"{WIKI_AR} --steps 500", "{data}/text8"),
-            Stage("mdlm", "--init {before} --length 128 --batch 32 --precision bfloat16 --steps 2300"),
+            Stage("mdlm", f"{AFTER} --length 128 --batch 32 --precision bfloat16 --steps 2300"),
             Stage(
                 "mdlm",
-                "--init {before} --length 128 --batch 32 --precision bfloat16 --matrix-lr 0.012 --other-lr 0.002 --steps 5000",
+                f"{AFTER} --length 128 --batch 32 --precision bfloat16 --matrix-lr 0.012 --other-lr 0.002 --steps 5000",
             ),
             Stage(
                 "mdlm",
-                "--no-curriculum --init {before} --length 128 --batch 64 --workers 2 --precision bfloat16 --matrix-lr 0.008 "
+                f"--no-curriculum {AFTER} --length 128 --batch 64 --workers 2 --precision bfloat16 --matrix-lr 0.008 "
                 "--other-lr 0.0012 --seed 7 --steps 2900",
             ),
             Stage(
                 "mdlm",
-                "--no-curriculum --network transformer:pointer=true --init {before} --length 128 --batch 64 --workers 2 "
+                f"--no-curriculum --network transformer:pointer=true {AFTER} --length 128 --batch 64 --workers 2 "
                 "--precision float32 --matrix-lr 0.008 --other-lr 0.0015 --seed 11 --steps 1900",
             ),
         ),
@@ -152,11 +151,11 @@ MODELS = [
             Stage("ar", f"{MOLECULES} --codec chars {NETWORK} --heads 8 --steps 900"),
             Stage(
                 "bd3lm:block=4",
-                f"{MOLECULES} --init {{before}} --precision bfloat16 --matrix-lr 0.016 --other-lr 0.0025 --steps 1300",
+                f"{MOLECULES} {AFTER} --precision bfloat16 --matrix-lr 0.016 --other-lr 0.0025 --steps 1300",
             ),
             Stage(
                 "bd3lm:block=4",
-                "--texts whole --length 64 --batch 128 --init {before} --precision bfloat16 --matrix-lr 0.012 "
+                f"--texts whole --length 64 --batch 128 {AFTER} --precision bfloat16 --matrix-lr 0.012 "
                 "--other-lr 0.0018 --seed 7 --steps 944",
             ),
         ),
@@ -169,7 +168,7 @@ MODELS = [
         data="digits",
         about_data="1,797 handwritten digits (UCI's optical recognition of handwritten digits, as in scikit-learn)",
         licence="CC BY 4.0",
-        stages=(Stage("mdlm", "--steps 1500 --batch 32"),),
+        stages=(Stage("mdlm", "--loss fast --steps 1500 --batch 32"),),
     ),
 ]
 

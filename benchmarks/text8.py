@@ -111,7 +111,7 @@ def plain(source: Corpus, minutes: float, causal: bool) -> tuple[Plain, int]:
 
 def ours(source: Corpus, minutes: float, name: str) -> tuple[nn.Module, int]:
     model = Model.build(name, Text8(), length=LENGTH)
-    report = train(model, source, minutes=minutes)
+    report = train(model, source, loss="fast", minutes=minutes)
     return model.network.eval(), report.tokens
 
 

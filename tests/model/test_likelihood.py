@@ -19,7 +19,7 @@ def models() -> dict[str, unnoise.Model]:
     made = {}
     for name in ("mdlm", "udlm", "sedd-absorb"):
         made[name] = unnoise.Model.build(name, width=16, depth=1, heads=2, length=16)
-        unnoise.train(made[name], TEXT * 30, steps=40, batch=4, eval_windows=2)
+        unnoise.train(made[name], TEXT * 30, steps=40, loss="fast", batch=4, eval_windows=2)
     return made
 
 
@@ -95,7 +95,7 @@ def test_one_window_has_an_error_by_drawing_and_none_over_texts(models: dict[str
 
 def test_an_exact_model_has_no_error_by_drawing() -> None:
     model = unnoise.Model.build("ar", width=16, depth=1, heads=2, length=16)
-    unnoise.train(model, TEXT * 30, steps=5, batch=4, eval_windows=2)
+    unnoise.train(model, TEXT * 30, steps=5, loss="fast", batch=4, eval_windows=2)
     found = model.bits_per_char(Stream(torch.from_numpy(model.codec.encode(TEXT * 4)), 16), None, 4)
     assert found.stderr == 0 and found.draws == 1 and found.text_stderr is not None and found.text_stderr > 0
     assert estimate(model, torch.zeros(3, 16, dtype=torch.long), 4).error == 0

@@ -173,7 +173,9 @@ def test_the_curriculum_goes_from_little_noise_to_all() -> None:
         assert stop - 0.05 < float(t.max()) <= stop and float(t.min()) < 0.05
     model = Model.build("mdlm", length=8, width=8, depth=1, heads=2)
     for curriculum, most in ((True, 0.3), (False, 1.0)):  # as the fast loss has it, at the start of a run
-        run = TrainingRun(model, torch.randint(27, (400,)), TrainingOptions(steps=1000, curriculum=curriculum, eval_windows=2))
+        run = TrainingRun(
+            model, torch.randint(27, (400,)), TrainingOptions(steps=1000, loss="fast", curriculum=curriculum, eval_windows=2)
+        )
         run.step()
         t, _ = run.objective.times(64, torch.device("cpu"), torch.Generator().manual_seed(0))
         assert most - 0.05 < float(t.max()) <= most + 0.01

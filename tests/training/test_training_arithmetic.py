@@ -41,7 +41,7 @@ def nano(name: str = "mdlm", **fields: Any) -> Model:
 
 def run_of(model: Model | None = None, data: Any = TOKENS, out: Path | None = None, **options: Any) -> TrainingRun:
     objective, labels = options.pop("objective", None), options.pop("labels", None)
-    chosen = TrainingOptions(**{"steps": 6, "batch": 4, "eval_windows": 4, **options})
+    chosen = TrainingOptions(**{"steps": 6, "loss": "fast", "batch": 4, "eval_windows": 4, **options})
     return TrainingRun(model or nano(), data, chosen, out, objective, labels)
 
 

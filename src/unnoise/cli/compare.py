@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, Suppress, arg
 
 from unnoise.cli.base import Device, Json, at_least, device_named
-from unnoise.training.options import Loss, RunOptions
+from unnoise.training.options import RunOptions
 
 if TYPE_CHECKING:
     from unnoise.evaluation.compare import Comparison
@@ -26,9 +26,6 @@ class CompareCommand(RunOptions):
 
     methods: Annotated[Positional[tuple[str, ...]], arg(metavar="METHOD", help="Names from `unnoise ls`.")] = ()
     method: Suppress[str] = ""
-    loss: Annotated[Loss, arg(help="paper (what each paper trains, the same kind for all) or fast (where there is one).")] = (
-        "paper"
-    )
     out: Annotated[Path, arg(help="Output folder, with one run per method; existing runs are resumed.")] = Path("runs/compare")
     windows: Annotated[int | None, arg(help="Number of test windows, evenly spaced, the same for all.")] = 500
     samples: Annotated[int, arg(help="Draws of the bound for each window.")] = 2

@@ -39,7 +39,7 @@ def option_table(options: type[Any]) -> str:
     for one in fields(options):
         default = "–" if one.default in (None, "") else f"`{one.default}`"
         meaning = re.sub(r"(?<![\w`-])(--?[a-z][\w-]*)", r"`\1`", described[one.name]).replace("|", r"\|")
-        lines.append(f"| `{one.name}` | {default} | {meaning[:1].upper()}{meaning[1:]} |")
+        lines.append(f"| `{one.name}` | {default} | {meaning} |")
     return "\n".join(lines)
 
 

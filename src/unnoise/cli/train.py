@@ -26,7 +26,7 @@ ENOUGH = "the run already finished ({} steps): pass a larger --steps (or --minut
 
 @dataclass(frozen=True, kw_only=True)
 class TrainCommand(RunCommand):
-    """Train a model.
+    """Train a model on the loss of its method's paper, or with --loss fast on a cross-entropy that learns faster.
 
     Example: unnoise train mdlm --data sotu --out runs/first --minutes 3
     """

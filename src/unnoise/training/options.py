@@ -26,7 +26,7 @@ class TrainingOptions:
     """Number of training steps."""
     minutes: float | None = option(None, above=0)
     """Length of the run in minutes, instead of steps (default: 3)."""
-    loss: Loss = "fast"
+    loss: Loss = "paper"
     """paper (the loss of the method's paper) or fast (a faster-learning cross-entropy whose noise level rises over the run, for
     methods that have one)."""
     curriculum: bool = True
