@@ -216,7 +216,7 @@ def fuzz_models(count: int, seed: int, home: Path) -> Iterator[tuple[str, str]]:
 
 
 def run_in(folder: Path, steps: int = 8) -> TrainingRun:
-    options = TrainingOptions(steps=steps, batch=2, eval_windows=2, save_every=2, ema=0.9)
+    options = TrainingOptions(steps=steps, batch=2, eval_windows=2, save_every=2, ema_decay=0.9)
     torch.manual_seed(0)
     return TrainingRun(small("mdlm", "text8"), torch.from_numpy(unnoise.codec("text8").encode(TEXT)), options, folder)
 

@@ -43,7 +43,7 @@ def test_help_of_training(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_docstring_below_a_field_is_one_paragraph() -> None:
     described = field_docstrings(TrainingOptions) | field_docstrings(RunOptions)
-    assert described["clip"] == "Largest norm of the gradient."
+    assert described["max_grad_norm"] == "Largest norm of the gradient."
     assert "the shape of its network; parts that --network adds" in described["init"]
     assert default_hint("0.5") == "(default: 0.5)" and default_hint("None") == default_hint("False") == ""
 

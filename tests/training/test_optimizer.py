@@ -74,7 +74,13 @@ def test_what_decays_and_at_which_rate() -> None:
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_a_run_with_adamw_resumes_to_the_same_bits(dropout: float, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"dropout": dropout, "weight_decay": 0.1, "decay": "cosine", "warmup_steps": 2, "ema": 0.5}
+    options: dict[str, Any] = {
+        "dropout": dropout,
+        "weight_decay": 0.1,
+        "lr_schedule": "cosine",
+        "warmup_steps": 2,
+        "ema_decay": 0.5,
+    }
     run_of(out=tmp_path / "whole", **options).run()
     first = run_of(out=tmp_path / "parts", **options)
     first.run(stop=lambda: first.done >= 3)
@@ -99,20 +105,20 @@ def test_shapes_of_the_learning_rate() -> None:
     w, total = 100, 1000
     plaid = rates([0, 49, 99, 100, 550, 1000], warmup_steps=w, cooldown=1 - w / total)
     assert plaid == pytest.approx([0.01, 0.5, 1, 1, 0.5, 0])
-    md4 = rates([99, 100, 325, 550, 775, 1000], warmup_steps=w, cooldown=1 - w / total, decay="cosine")
+    md4 = rates([99, 100, 325, 550, 775, 1000], warmup_steps=w, cooldown=1 - w / total, lr_schedule="cosine")
     assert md4 == pytest.approx([1, 1, *(0.5 * (1 + math.cos(math.pi * part)) for part in (0.25, 0.5, 0.75)), 0])
-    d3pm = rates([9, 99, 100, 400, 1000], warmup_steps=w, decay="inverse-sqrt")
+    d3pm = rates([9, 99, 100, 400, 1000], warmup_steps=w, lr_schedule="inverse-sqrt")
     assert d3pm == pytest.approx([0.1, 1, 1, 0.5, math.sqrt(0.1)])
-    mdlm = rates([0, 99, 500, 999], warmup_steps=w, decay="constant")
+    mdlm = rates([0, 99, 500, 999], warmup_steps=w, lr_schedule="constant")
     assert mdlm == pytest.approx([0.01, 1, 1, 1])
     epochs = 50  # × 0.99 each
-    multinomial = rates([0, 20, 500, 1000], warmup_steps=1, decay="exponential", decay_to=0.99**epochs)
+    multinomial = rates([0, 20, 500, 1000], warmup_steps=1, lr_schedule="exponential", decay_to=0.99**epochs)
     assert multinomial == pytest.approx([1, 0.99, 0.99**25, 0.99**50])
     assert rates([0, 10, 500], warmup=0.02) == pytest.approx([0.05, 0.55 * 0.99, 0.5])  # the default
 
 
 def test_shares_and_steps_of_a_warm_up() -> None:
-    assert rates([400], warmup=0.1, decay="inverse-sqrt") == pytest.approx([0.5])
+    assert rates([400], warmup=0.1, lr_schedule="inverse-sqrt") == pytest.approx([0.5])
     with pytest.raises(ValueError, match="warmup_steps needs a run that is counted in steps"):
         run_of(steps=None, minutes=1.0, warmup_steps=5)
     with pytest.raises(ValueError, match=r"weight_decay is for the optimizer adamw, found 0\.1 with muon"):
@@ -123,7 +129,10 @@ def test_shares_and_steps_of_a_warm_up() -> None:
     ("options", "words"),
     [
         ({"optimizer": "sgd"}, "optimizer must be muon or adamw, found 'sgd'"),
-        ({"decay": "square"}, "decay must be linear, cosine, exponential, inverse-sqrt or constant, found 'square'"),
+        (
+            {"lr_schedule": "square"},
+            "lr_schedule must be linear, cosine, exponential, inverse-sqrt or constant, found 'square'",
+        ),
         ({"weight_decay_on": "biases"}, "weight_decay_on must be matrices or all"),
         ({"weight_decay": -1.0}, "weight_decay must be ≥ 0"),
         ({"dropout": 1.0}, r"dropout must lie in \[0, 1\)"),

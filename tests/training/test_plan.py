@@ -73,7 +73,7 @@ def test_the_shards_of_a_billion_weights() -> None:
 
 
 def test_weights_gradients_moments_and_buffers() -> None:
-    found = planned(ema=0.9)
+    found = planned(ema_decay=0.9)
     p = found.parameters
     assert [found.memory[part] for part in ("weights", "gradients", "moments", "averaged weights")] == [
         4 * p,

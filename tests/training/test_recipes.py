@@ -59,7 +59,18 @@ def test_every_recipe_runs(name: str, folder: Path) -> None:
     report = prepare_run(command.options(), command.folder).run()
     assert report.steps == 2 and report.finished and command.folder == Path("runs") / name
     saved, wanted = read_options(folder / "runs" / name), recipe(name).options
-    for field in ("method", "optimizer", "lr", "beta2", "weight_decay", "dropout", "decay", "warmup_steps", "ema", "clip"):
+    for field in (
+        "method",
+        "optimizer",
+        "lr",
+        "beta2",
+        "weight_decay",
+        "dropout",
+        "lr_schedule",
+        "warmup_steps",
+        "ema_decay",
+        "max_grad_norm",
+    ):
         assert saved[field] == vars(wanted)[field], field
     assert (saved["batch"], saved["size"], saved["width"], saved["depth"]) == (2, "nano", None, None)
     assert unnoise.load(folder / "runs" / name).method.name == wanted.method

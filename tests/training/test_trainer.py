@@ -93,7 +93,7 @@ def test_an_objective_of_ones_own() -> None:
 
 def test_accumulation_and_averaged_weights(tmp_path: Path) -> None:
     model = nano()
-    unnoise.train(model, TOKENS, steps=10, batch=4, accumulate=2, ema=0.9, out=tmp_path, eval_windows=4)
+    unnoise.train(model, TOKENS, steps=10, batch=4, accumulate=2, ema_decay=0.9, out=tmp_path, eval_windows=4)
     state = load_file(next(tmp_path.glob("checkpoints/step-00000010/*.safetensors")))
     saved = load_file(tmp_path / "model.safetensors")
     assert torch.equal(saved["network.head.bias"], state["average/network.head.bias"])
@@ -196,7 +196,7 @@ def test_the_log_and_the_notes(tmp_path: Path) -> None:
 
 
 def test_resuming_in_the_middle_gives_the_same_bits(tmp_path: Path) -> None:
-    options = TrainingOptions(steps=8, batch=4, save_every=3, eval_windows=4, ema=0.5)
+    options = TrainingOptions(steps=8, batch=4, save_every=3, eval_windows=4, ema_decay=0.5)
     whole = TrainingRun(nano(), TOKENS, options, tmp_path / "whole")
     whole.run()
     first = TrainingRun(nano(), TOKENS, options, tmp_path / "parts")
@@ -236,7 +236,7 @@ def test_mistakes() -> None:
         ({"steps": 0}, "steps must be ≥ 1"),
         ({"minutes": -1.0}, "minutes must be > 0"),
         ({"steps": 1, "batch": 0}, "batch must be ≥ 1"),
-        ({"steps": 1, "ema": 1.0}, r"ema must lie in \[0, 1\)"),
+        ({"steps": 1, "ema_decay": 1.0}, r"ema_decay must lie in \[0, 1\)"),
         ({"steps": 1, "save_every": 0}, "save_every must be ≥ 1"),
         ({"steps": 1, "keep": 0}, "keep must be ≥ 1"),
         ({"steps": 1, "device_batch": 2, "accumulate": 2}, "either device_batch or accumulate"),

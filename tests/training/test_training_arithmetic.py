@@ -168,7 +168,7 @@ def test_the_gradient_is_of_the_loss_of_a_token() -> None:
     for i, row in enumerate(rows):
         row[: 3 + i % 7] = i % 5
     for data, accumulate in ((TOKENS, None), (rows, None), (rows, 2)):
-        run, objective = watched(data, nano("flexmdm") if data is rows else None, clip=1e9, accumulate=accumulate)
+        run, objective = watched(data, nano("flexmdm") if data is rows else None, max_grad_norm=1e9, accumulate=accumulate)
         before = objective.weight.detach().clone()
         assert run.step() == pytest.approx(float(before.square().sum()), rel=1e-6)
         assert objective.weight.grad is not None and torch.allclose(objective.weight.grad, 2 * before, rtol=1e-5)
@@ -228,7 +228,7 @@ def test_rates_follow_the_shape() -> None:
 
 @pytest.mark.parametrize("what", ["loss", "gradient"])
 def test_a_step_that_is_not_a_number_changes_nothing(what: str) -> None:
-    run, objective = watched(ema=0.5, bad_steps=2)
+    run, objective = watched(ema_decay=0.5, bad_steps=2)
     run.step()
     before, average, learned = weights_of(run), {k: v.clone() for k, v in run.average.weights.items()}, objective.learned  # pyright: ignore
     good = objective.forward
@@ -258,7 +258,7 @@ def test_a_step_that_is_not_a_number_changes_nothing(what: str) -> None:
 
 def test_the_average_of_a_run_is_what_is_evaluated_saved_and_left(tmp_path: Path) -> None:
     """ŵ ← dŵ + (1 − d)w with d = min(0.8, (1 + n)/(10 + n)); the first step's weights are where it begins."""
-    run = run_of(out=tmp_path, steps=5, eval_every=2, ema=0.8, matrix_lr=0.1, other_lr=0.05)
+    run = run_of(out=tmp_path, steps=5, eval_every=2, ema_decay=0.8, matrix_lr=0.1, other_lr=0.05)
     wanted: dict[str, Tensor] = {}
     step = run.step
 

@@ -25,8 +25,8 @@ bfn_text8 = Recipe(
         beta2=0.98,
         weight_decay=0.01,
         warmup=0.0,
-        decay="constant",
-        clip=5.0,
-        ema=0.9999,
+        lr_schedule="constant",
+        max_grad_norm=5.0,
+        ema_decay=0.9999,
     ),
 )

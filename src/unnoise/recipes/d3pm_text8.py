@@ -17,7 +17,7 @@ d3pm_text8 = Recipe(
         lr=5e-4,
         beta2=0.999,
         warmup_steps=10_000,
-        decay="inverse-sqrt",
-        clip=0.25,
+        lr_schedule="inverse-sqrt",
+        max_grad_norm=0.25,
     ),
 )

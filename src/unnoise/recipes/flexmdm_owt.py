@@ -26,9 +26,9 @@ flexmdm_owt = Recipe(
         weight_decay_on="all",
         warmup_steps=WARMUP,
         cooldown=1 - WARMUP / STEPS,
-        decay="cosine",
+        lr_schedule="cosine",
         dropout=0.05,
-        clip=NO_CLIPPING,
-        ema=0.9999,
+        max_grad_norm=NO_CLIPPING,
+        ema_decay=0.9999,
     ),
 )

@@ -24,9 +24,9 @@ md4_text8 = Recipe(
         weight_decay_on="all",
         warmup_steps=WARMUP,
         cooldown=1 - WARMUP / STEPS,
-        decay="cosine",
+        lr_schedule="cosine",
         dropout=0.05,
-        clip=NO_CLIPPING,
-        ema=0.9999,
+        max_grad_norm=NO_CLIPPING,
+        ema_decay=0.9999,
     ),
 )

@@ -18,9 +18,9 @@ mdlm_owt = Recipe(
         lr=3e-4,
         beta2=0.999,
         warmup_steps=2500,
-        decay="constant",
+        lr_schedule="constant",
         dropout=0.1,
-        clip=1.0,
-        ema=0.9999,
+        max_grad_norm=1.0,
+        ema_decay=0.9999,
     ),
 )

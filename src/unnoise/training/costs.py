@@ -64,7 +64,7 @@ class Weights:
         held = self.on_device(self.network) + _count(self.process)
         moments = 2 * held - (self.on_device(self.matrices) if self.options.optimizer == "muon" else 0)
         found = {"weights": 4.0 * held, "gradients": 4.0 * held, "moments": 4.0 * moments}
-        if self.options.ema:
+        if self.options.ema_decay:
             found["averaged weights"] = 4.0 * held
         if self.shard:
             found["buffers"] = float((self.compute + 4) * self.gathered)

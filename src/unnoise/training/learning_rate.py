@@ -13,7 +13,7 @@ def learning_rate_factor(progress: float, options: TrainingOptions) -> float:
     """
     warmup, rise = _warmup(progress, options)
     left = min(1.0, max(0.0, 1 - progress) / max(options.cooldown, 1e-9))
-    match options.decay:
+    match options.lr_schedule:
         case "linear":
             return rise * left
         case "cosine":

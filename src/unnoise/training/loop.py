@@ -90,7 +90,7 @@ class TrainingRun:
         self.batch_loss = over_processes(loss, options.shard, dtype)
         process_lr = options.process_lr or model.method.process_lr
         self.optimizers = optimizers(self.learned, replace(options, process_lr=process_lr))
-        self.average = WeightAverage(self.learned, options.ema) if options.ema else None
+        self.average = WeightAverage(self.learned, options.ema_decay) if options.ema_decay else None
         first = self.train_texts.batch(torch.arange(8), 0).x
         self.data_digest = hashlib.sha1(first.numpy().tobytes()).hexdigest()  # tells data apart
         self.done, self.tokens, self.seconds = 0, 0, 0.0
@@ -139,7 +139,7 @@ class TrainingRun:
         total = distributed.total(nats, device) / tokens
         if options.shard and distributed.world() > 1:
             average_unsharded(self.learned)
-        self.grad_norm = clip_gradients(self.learned, options.clip)
+        self.grad_norm = clip_gradients(self.learned, options.max_grad_norm)
         self.bad = 0 if is_sound(total) and math.isfinite(self.grad_norm) else self.bad + 1
         if self.bad > options.bad_steps:
             raise NotANumber(

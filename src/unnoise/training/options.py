@@ -12,7 +12,7 @@ from unnoise.keywords import check_options, option
 Loss = Literal["fast", "paper"]
 Precision = Literal["auto", "float32", "bfloat16"]
 Optimizer = Literal["muon", "adamw"]
-Decay = Literal["linear", "cosine", "exponential", "inverse-sqrt", "constant"]
+LrSchedule = Literal["linear", "cosine", "exponential", "inverse-sqrt", "constant"]
 Decayed = Literal["matrices", "all"]
 TextsCut = Literal["windows", "whole"]
 MINUTES = 3.0  # the default length of a run
@@ -48,9 +48,9 @@ class TrainingOptions:
     """Fraction of the run over which the learning rates rise."""
     cooldown: float = option(1.0, min=0, max=1)
     """Fraction of the run over which the learning rates fall to zero."""
-    clip: float = option(1.0, above=0)
+    max_grad_norm: float = option(1.0, above=0)
     """Largest norm of the gradient."""
-    ema: float = option(0.0, min=0, below=1)
+    ema_decay: float = option(0.0, min=0, below=1)
     """Decay of the averaged weights (EMA), which are evaluated and saved; 0 turns averaging off."""
     eval_every: int | None = option(None, min=1)
     """Steps between evaluations. The command line defaults to a tenth of the run, or 250 steps with --minutes; `unnoise.train`
@@ -92,10 +92,10 @@ class TrainingOptions:
     """matrices (not biases, norms and embeddings) or all weights of the network."""
     warmup_steps: int | None = option(None, min=1)
     """Warm-up in steps, instead of a fraction of the run."""
-    decay: Decay = "linear"
+    lr_schedule: LrSchedule = "linear"
     """Shape of the cool-down; inverse-sqrt falls from the end of the warm-up, constant does not fall."""
     decay_to: float = option(0.01, above=0, max=1)
-    """Fraction of the learning rates left at the end of the run, with exponential decay."""
+    """Fraction of the learning rates left at the end of the run, with the exponential schedule."""
     dropout: float = option(0.0, min=0, below=1)
     """Dropout rate of the attention and perceptron branches, in training."""
 
