@@ -6,14 +6,15 @@ huggingface_hub reads its variables once, when it is imported: so each test has 
 import json
 import os
 import socket
-import subprocess
 import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+import forked
 import unnoise
 from ddit_checkpoints import KINDS, built
 from hub_server import TOKEN, Hub, served
@@ -35,18 +36,15 @@ sys.exit(max(codes, default=0))
 """
 
 
-def run(folder: Path, address: str, script: str, *arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, address: str, script: str, *arguments: object, **variables: str) -> CompletedProcess[str]:
     """A script with a hub at this address, in a folder, with a cache of its own."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
-    settings = {"HF_ENDPOINT": address, "HF_HOME": str(folder / "home"), "HF_TOKEN": TOKEN, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, "-c", script, *(json.dumps(one) for one in arguments)],
+    settings = {"HF_ENDPOINT": address, "HF_HOME": str(folder / "home"), "HF_TOKEN": TOKEN}
+    return forked.run(
+        ["-c", script, *(json.dumps(one) for one in arguments)],
         cwd=folder,
         env=clean | settings | {"HF_HUB_DISABLE_TELEMETRY": "1"} | variables,
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
     )
 
 

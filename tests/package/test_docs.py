@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import forked
 import unnoise
 from unnoise.cli.help import option_table
 from unnoise.sampler_table import sampler_names
@@ -39,14 +40,7 @@ def test_the_python_of_a_page_runs_in_order(name: str, tmp_path: Path) -> None:
     assert blocks
     script = tmp_path / "page.py"
     script.write_text("\n".join(blocks), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=tmp_path,
-        env=SINGLE_THREAD,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = forked.run([str(script)], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import forked
 import unnoise
 
 ROOT = Path(__file__).parents[2]
@@ -146,7 +147,8 @@ def test_the_readmes_python_runs() -> None:
     blocks += re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "apps" / "spelling.md").read_text(), re.DOTALL)
     assert len(blocks) >= 3
     for block in blocks:
-        subprocess.run([sys.executable, "-c", block], check=True, cwd=ROOT)
+        done = forked.run(["-c", block], cwd=ROOT)
+        assert done.returncode == 0, done.stderr
 
 
 def test_the_project_speaks_of_itself_alone() -> None:

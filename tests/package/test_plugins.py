@@ -2,16 +2,17 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+import forked
 import unnoise
 from unnoise import registry
 
@@ -44,9 +45,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, own_parts: Any) -> Path:
     return path
 
 
-def in_another_process(*arguments: str, plugin: bool = True) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"OMP_NUM_THREADS": "1"} | ({"UNNOISE_PLUGINS": str(PLUGIN)} if plugin else {})
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment, check=False)
+def in_another_process(*arguments: str, plugin: bool = True) -> CompletedProcess[str]:
+    return forked.run(arguments, env=os.environ | ({"UNNOISE_PLUGINS": str(PLUGIN)} if plugin else {}))
 
 
 def command(*arguments: str) -> dict[str, Any]:
@@ -150,13 +150,7 @@ def test_a_name_is_registered_once_and_never_over_ours() -> None:
 
 def test_a_plug_in_that_cannot_be_imported_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("1 / 0")
-    done = subprocess.run(
-        [sys.executable, "-m", "unnoise", "ls"],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"UNNOISE_PLUGINS": str(tmp_path / "broken.py")},
-        check=False,
-    )
+    done = forked.run(["-m", "unnoise", "ls"], env=os.environ | {"UNNOISE_PLUGINS": str(tmp_path / "broken.py")})
     assert (
         done.returncode == 2
         and "cannot be imported: ZeroDivisionError: division by zero (broken.py, line 1)" in done.stderr
@@ -189,13 +183,7 @@ def test_an_installed_plug_in_is_found_by_its_entry_point(tmp_path: Path) -> Non
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: some-parts\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[unnoise.plugins]\nsome = some_parts\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "unnoise", "ls", "--json"],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"},
-        check=False,
-    )
+    done = forked.run(["-m", "unnoise", "ls", "--json"], env=os.environ | {"PYTHONPATH": str(tmp_path)})
     assert done.returncode == 0, done.stderr
     listed = json.loads(done.stdout)
     assert "mdlm-polynomial" in listed["methods"] and "left-first" in listed["samplers"] and "gru" in listed["networks"]

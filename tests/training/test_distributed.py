@@ -4,15 +4,14 @@ import json
 import os
 import random
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.multiprocessing.spawn import spawn
+from torch.multiprocessing.spawn import start_processes
 
+import forked
 import unnoise
 from unnoise import distributed
 from unnoise.cli.workers import free_port
@@ -86,7 +85,8 @@ def alone() -> dict[str, Any]:
 def test_any_number_of_processes_trains_alike(
     alone: dict[str, Any], world: int, methods: int, options: dict[str, Any], tmp_path: Path
 ) -> None:
-    spawn(worker, (world, free_port(), str(tmp_path), options, methods), world)
+    arguments = (world, free_port(), str(tmp_path), options, methods)
+    start_processes(worker, arguments, world, start_method="forkserver")
     together = torch.load(tmp_path / "found.pt", weights_only=True)
     assert len(together) == methods
     for method, found in together.items():
@@ -135,15 +135,15 @@ def test_the_command_line_trains_with_workers_and_goes_on_with_another_number_of
     shape = ["--size", "nano", "--length", "16", "--eval-windows", "4", "--json", "--data", "text.txt"]
 
     def train(out: str, workers: int, steps: int, *more: str) -> dict[str, Any]:
-        line = [sys.executable, "-m", "unnoise", "train", "mdlm", *shape, "--out", out, "--workers", str(workers)]
+        line = ["-m", "unnoise", "train", "mdlm", *shape, "--out", out, "--workers", str(workers)]
         line += ["--steps", str(steps), *more]
-        done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = forked.run(line, cwd=tmp_path)
         assert done.returncode == 0 and len(done.stdout.splitlines()) == 1, done.stderr
         return json.loads(done.stdout)
 
     assert train("two", 2, 4)["steps"] == 4
     assert train("two", 1, 6, "--resume")["steps"] == 6
     assert unnoise.load(tmp_path / "two").generate(steps=2)
-    line = [sys.executable, "-m", "unnoise", "train", "mdlm", *shape, "--out", "three", "--workers", "2", "--batch", "1"]
-    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+    line = ["-m", "unnoise", "train", "mdlm", *shape, "--out", "three", "--workers", "2", "--batch", "1"]
+    done = forked.run(line, cwd=tmp_path)
     assert done.returncode == 2 and done.stderr == "unnoise: 2 processes cannot share a batch of 1 texts\n"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.multiprocessing.spawn import spawn
+from torch.multiprocessing.spawn import start_processes
 
 import unnoise
 from unnoise import distributed
@@ -80,7 +80,7 @@ def alone() -> dict[str, Any]:
 
 @pytest.mark.parametrize("world", [2, 3])
 def test_any_number_of_processes_writes_and_measures_the_same(alone: dict[str, Any], world: int, tmp_path: Path) -> None:
-    spawn(worker, (world, free_port(), str(tmp_path)), world)
+    start_processes(worker, (world, free_port(), str(tmp_path)), world, start_method="forkserver")
     for number in range(world):
         assert json.loads((tmp_path / f"{number}.json").read_text()) == json.loads(json.dumps(alone))
     assert all(len(set(found["texts"])) > 1 and len(found["few"]) == 2 for found in alone.values())

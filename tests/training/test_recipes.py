@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import forked
 import unnoise
 from unnoise import registry
 from unnoise.cli.main import main, parse
@@ -128,6 +129,7 @@ def test_a_run_from_a_recipe_goes_on(folder: Path, capsys: pytest.CaptureFixture
 
 
 OWN = """
+import forked
 import unnoise
 
 recipe = unnoise.Recipe(
@@ -145,9 +147,8 @@ def test_a_recipe_of_ones_own(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(shlex.split("plan --recipe my_run.py --json --gpus 1")) == 0
     assert json.loads(capsys.readouterr().out)["texts_per_update"] == 4
     (folder / "plugin.py").write_text(f"{OWN}\nunnoise.register('recipe', 'mine')(recipe)\n")
-    command = [sys.executable, "-m", "unnoise", "ls", "--recipes", "--json"]
     environment = os.environ | {"UNNOISE_PLUGINS": str(folder / "plugin.py")}
-    found = json.loads(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)["recipes"]
+    found = json.loads(forked.run(["-m", "unnoise", "ls", "--recipes", "--json"], env=environment).stdout)["recipes"]
     assert found["mine"]["title"] == "my run" and set(NAMES) <= set(found)
     with pytest.raises(ValueError, match="'mdlm-owt' is a built-in recipe"):
         registry.register("recipe", "mdlm-owt")

@@ -4,8 +4,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 import warnings
 from dataclasses import replace
@@ -16,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import forked
 import unnoise
 from unnoise import CrossEntropy, Model
 from unnoise.cli.main import main
@@ -263,29 +262,29 @@ def test_killed_at_any_moment_it_ends_with_the_same_bits(tmp_path: Path) -> None
     """SIGKILL at five random moments, --resume each time: identical weights to the uninterrupted run."""
     (tmp_path / "text.txt").write_text(TEXT)
     steps = "150"
-    command = [sys.executable, "-m", "unnoise", "train", "mdlm", "--data", str(tmp_path / "text.txt"), "--steps", steps]
+    command = ["-m", "unnoise", "train", "mdlm", "--data", str(tmp_path / "text.txt"), "--steps", steps]
     command += ["--width", "32", "--depth", "1", "--heads", "2", "--length", "32", "--batch", "4", "--save-every", "4"]
     command += ["--eval-windows", "8", "--json", "--out"]
-    environment = os.environ | {"UNNOISE_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
-    subprocess.run([*command, str(tmp_path / "whole")], check=True, env=environment, stdout=subprocess.DEVNULL)
+    environment = os.environ | {"UNNOISE_CACHE": str(tmp_path / "cache")}
+    assert forked.run([*command, str(tmp_path / "whole")], env=environment).returncode == 0
     chance = random.Random(0)
     states = tmp_path / "killed" / "checkpoints"
     kills = 0
     while kills < 5:
-        process = subprocess.Popen([*command, str(tmp_path / "killed"), "--resume"], env=environment, stdout=subprocess.DEVNULL)
+        process = forked.start([*command, str(tmp_path / "killed"), "--resume"], env=environment)
         before = set(states.glob("*/run.json"))
-        while process.poll() is None and set(states.glob("*/run.json")) <= before:
+        while process.is_alive() and set(states.glob("*/run.json")) <= before:
             time.sleep(0.005)  # let it get past its first checkpoint, then strike at a random moment
         time.sleep(chance.uniform(0, 0.1))
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
+        if process.is_alive():
+            process.kill()
             kills += 1
-        process.wait()
-        if process.returncode != -signal.SIGKILL:
-            assert process.returncode == 0
+        process.join()
+        if process.exitcode != -signal.SIGKILL:
+            assert process.exitcode == 0
             break
     assert kills >= 3
-    subprocess.run([*command, str(tmp_path / "killed"), "--resume"], check=True, env=environment, stdout=subprocess.DEVNULL)
+    assert forked.run([*command, str(tmp_path / "killed"), "--resume"], env=environment).returncode == 0
     whole, killed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed"))
     assert whole.keys() == killed.keys()
     assert all(torch.equal(whole[name], killed[name]) for name in whole)
