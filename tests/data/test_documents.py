@@ -13,6 +13,7 @@ from unnoise import Documents
 from unnoise.cli.main import main
 from unnoise.data.corpus import corpus
 from unnoise.data.texts import LabelledStreams
+from unnoise.evaluation.dataset import checked_cut, evaluate_split, kind_of_piece
 
 A, B = "aaab " * 6, "cccd " * 6
 TEXTS = [A.strip(), B.strip()] * 20
@@ -131,6 +132,15 @@ def test_whole_texts_have_an_end_of_their_own(tmp_path):
     assert filled.characters * filled.windows().numel() == pytest.approx(7)
     with pytest.raises(ValueError, match="end token"):
         unnoise.Model.build("ar", "text8", length=5, size="nano", whole_texts=True)
+
+
+def test_measuring_in_another_cut_leaves_the_model_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("abc\n\nde\nabcd\n")
+    source = corpus(str(tmp_path))
+    model = unnoise.Model.build("ar", source.codec("chars", cut="whole"), length=5, size="nano")
+    found = evaluate_split(model, source, "train", None, 1, 0, cut=checked_cut(model, "whole"))
+    assert found["windows"] == 3 and kind_of_piece(model, "whole") == "whole texts"
+    assert not model.whole_texts and kind_of_piece(model) == "windows"
 
 
 def test_padding_costs_an_autoregressive_model_nothing():

@@ -201,13 +201,20 @@ class EvalCommand:
 
     def _evaluate(self, device: str) -> "tuple[Model, dict[str, Any]]":
         from unnoise.data.corpus import corpus
-        from unnoise.evaluation.dataset import evaluate_split, read_texts
+        from unnoise.evaluation.dataset import checked_cut, evaluate_split
 
         model = open_model(self._name, device)
-        if self.texts is not None:
-            read_texts(model, self.texts == "whole")
-        source = corpus(self.data)
-        return model, evaluate_split(model, source, self.split or "test", self.windows, self.samples, self.seed, self.error)
+        found = evaluate_split(
+            model,
+            source=corpus(self.data),
+            split=self.split or "test",
+            windows=self.windows,
+            samples=self.samples,
+            seed=self.seed,
+            error=self.error,
+            cut=checked_cut(model, self.texts),
+        )
+        return model, found
 
     def _show(self, result: "tuple[Model, dict[str, Any]]") -> int:
         from unnoise.evaluation.dataset import LOSSY, figure_kind, kind_of_piece
@@ -216,7 +223,7 @@ class EvalCommand:
         if self.as_json:
             print(json.dumps(found))
             return 0
-        kind = kind_of_piece(model)
+        kind = kind_of_piece(model, self.texts)
         texts = f"{kind} of" if kind in ("images", "windows") else f"{kind} of at most"
         print(
             f"{found['bits_per_char']:.4f} bits per {model.codec.unit} ({figure_kind(model)}"

@@ -119,10 +119,11 @@ class ModelParts:
         """How this model reads a corpus."""
         return "sentences" if self.process.variable_length else "whole" if self.whole_texts else "windows"
 
-    def texts(self, source: Source, split: str) -> Texts:
-        """A split of a source as this model reads it."""
-        texts = source.texts(self.codec, split, self.length, self.cut)
-        if self.cut != "whole" or self.method.stops_at_end or self.codec.end is None:
+    def texts(self, source: Source, split: str, cut: Cut | None = None) -> Texts:
+        """Return a split of a source as this model reads it, or cut in another way."""
+        cut = cut or self.cut
+        texts = source.texts(self.codec, split, self.length, cut)
+        if cut != "whole" or self.method.stops_at_end or self.codec.end is None:
             return texts
         return FilledTexts(texts, self.codec.end, self.length)
 
