@@ -1,9 +1,9 @@
-"""Parts of your own: a network, a codec, a sampler and a method, written outside the package.
+"""A network, a codec, a sampler and a method defined outside the package.
 
     UNNOISE_PLUGINS=examples/own_parts.py unnoise train mdlm-polynomial --network gru:width=96 --codec words-500 --steps 200
     UNNOISE_PLUGINS=examples/own_parts.py unnoise generate --sampler left-first:backwards=true
 
-Once registered, they work wherever the package's own do: in the trainer, in saved models, in the command line, in the studio.
+Registered parts work in the trainer, in saved models, in the command line and in the studio, like the built-in ones.
 """
 
 from collections import Counter
@@ -24,9 +24,9 @@ from unnoise.sampler.masked import MaskedSampler
 
 @unnoise.register("network", "gru")
 class Gru(nn.Module):
-    """A recurrent network that reads in both directions: x [B, L] → [B, L, outputs], whatever t is.
+    """Bidirectional GRU, x [B, L] → [B, L, outputs], without time conditioning.
 
-    `config` holds what builds it again; `inputs` and `outputs` are set by the method and the codec, the rest by you.
+    `config` holds the arguments that rebuild it. The method and the codec set `inputs` and `outputs`.
     """
 
     def __init__(self, inputs: int, outputs: int, width: int = 64):
@@ -38,12 +38,12 @@ class Gru(nn.Module):
 
     def forward(self, x: Tensor, t: Tensor | None = None, where: Tensor | None = None) -> Tensor:
         hidden = self.mix(self.embed(x))[0]
-        return self.head(hidden if where is None else hidden[where])  # the output layer only where it is needed
+        return self.head(hidden if where is None else hidden[where])  # the output layer runs at the requested positions only
 
 
 @unnoise.register("codec", "words")
 class WordCodec(unnoise.Codec):
-    """One token a word: the most frequent words of some texts, and one token for all others."""
+    """One token per word: the most frequent words, and one token for all others."""
 
     kind = "words"
     unknown = "?"
@@ -56,7 +56,7 @@ class WordCodec(unnoise.Codec):
 
     @classmethod
     def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "WordCodec":
-        """words-500: the 500 most frequent words."""
+        """Build from training texts; `words-500` keeps the 500 most frequent words."""
         counts = Counter(word for text in texts or () for word in text.split())
         most = int(detail or 1000)
         return WordCodec([cls.unknown, *(word for word, _ in counts.most_common(most - 1) if word != cls.unknown)], end)
@@ -81,9 +81,9 @@ class WordCodec(unnoise.Codec):
 @unnoise.register("sampler", "left-first")
 @dataclass(frozen=True)
 class LeftFirst(MaskedSampler, SteppedSampler):
-    """Masked processes: the masks are revealed from left to right, a few at each step.
+    """Masked processes: reveal the masks from left to right, a few per step.
 
-    backwards: from right to left instead.
+    backwards: reveal from right to left.
     """
 
     backwards: bool = False
@@ -97,7 +97,7 @@ class LeftFirst(MaskedSampler, SteppedSampler):
         for i in range(1, self.steps + 1):
             masks = process.active(x) & free
             keep = total * (self.steps - i) // self.steps
-            order = masks.flip(1).cumsum(1).flip(1) if not self.backwards else masks.cumsum(1)  # the last to come has rank 1
+            order = masks.flip(1).cumsum(1).flip(1) if not self.backwards else masks.cumsum(1)  # rank 1 moves last
             moving = masks & (order > keep[:, None])
             if moving.any():
                 t = process.schedule.inverse(1 - masks.sum(1).double() / total.clamp_min(1))
@@ -109,7 +109,7 @@ class LeftFirst(MaskedSampler, SteppedSampler):
 
 unnoise.register("method", "mdlm-polynomial")(
     unnoise.Method(
-        title="MDLM with a quadratic schedule: most tokens are hidden late",
+        title="MDLM with a quadratic schedule, which masks most tokens late",
         paper="after Sahoo et al. 2024, arXiv:2406.07524",
         process=lambda vocab: unnoise.Masked(vocab, unnoise.Polynomial(2.0)),
         parameterization=unnoise.MeanParameterization,

@@ -16,11 +16,14 @@ import pytest
 import forked
 import unnoise
 from unnoise.cli.help import option_table
+from unnoise.registry import KINDS
 from unnoise.sampler_table import sampler_names
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "notebooks" not in path.parts)
+EXTENDING = sorted(path for path in (DOCS / "extending").glob("*.md") if path.stem != "README")
+EXTENDING_TABLE = (DOCS / "extending" / "README.md").read_text(encoding="utf-8").splitlines()
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 SINGLE_THREAD = os.environ | {"OMP_NUM_THREADS": "1", "NO_MKDOCS_2_WARNING": "1"}
 
@@ -32,27 +35,49 @@ def python_blocks(page: Path) -> list[str]:
 # ---- pages ------------------------------------------------------------------------------------------------------------
 
 
+def run_python(code: str, folder: Path) -> None:
+    script = folder / "page.py"
+    script.write_text(code, encoding="utf-8")
+    done = forked.run([str(script)], cwd=folder)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
-    "name", ["index", "tutorial", "training", "data", "recipes", "samplers", "determinism", "models", "denoise", "apps/harness"]
+    "name",
+    [
+        *("index", "tutorial", "training", "data", "recipes", "samplers", "determinism", "models", "denoise"),
+        *("apps/harness", "apps/images"),
+    ],
 )
 def test_the_python_of_a_page_runs_in_order(name: str, tmp_path: Path) -> None:
     blocks = python_blocks(DOCS / f"{name}.md")
     assert blocks
-    script = tmp_path / "page.py"
-    script.write_text("\n".join(blocks), encoding="utf-8")
-    done = forked.run([str(script)], cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    run_python("\n".join(blocks), tmp_path)
 
 
-def test_the_tutorial_shows_the_example_as_it_is() -> None:
+def test_the_pages_on_extending_run(tmp_path: Path) -> None:
+    assert len(EXTENDING) == 6
+    pages = [page for page in EXTENDING if page.stem != "application" or "command" in KINDS]
+    run_python("\n".join(block for page in pages for block in python_blocks(page)), tmp_path)
+
+
+@pytest.mark.parametrize("page", EXTENDING, ids=lambda page: page.stem)
+def test_a_plugin_has_as_many_lines_as_its_page_says(page: Path) -> None:
+    plugin, *_ = python_blocks(page)
+    lines = [line for line in plugin.splitlines() if line.strip()]
+    assert f"of {len(lines)} lines" in page.read_text(encoding="utf-8")
+    row = next(row for row in EXTENDING_TABLE if f"]({page.name})" in row)
+    assert row.endswith(f"| {len(lines)} | 0 |")
+
+
+def test_the_pages_on_extending_show_the_example_as_it_is() -> None:
     source = (ROOT / "examples" / "own_parts.py").read_text(encoding="utf-8")
-    shown = "\n".join(python_blocks(DOCS / "tutorial.md"))
+    shown = "\n".join(block for page in EXTENDING for block in python_blocks(page))
     lines = source.splitlines()
-    parts = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef | ast.Expr)][1:]  # but the docstring
-    assert len(parts) == 4
+    parts = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+    assert len(parts) == 3
     for part in parts:
-        decorators = part.decorator_list if isinstance(part, ast.ClassDef) else []
-        first = min([part.lineno, *(decorator.lineno for decorator in decorators)])
+        first = min([part.lineno, *(decorator.lineno for decorator in part.decorator_list)])
         assert "\n".join(lines[first - 1 : part.end_lineno]) in shown
 
 
@@ -63,6 +88,7 @@ def test_every_file_that_is_named_exists() -> None:
         for folder in ("src", "tests", "benchmarks", "examples")
         for path in ROOT.glob(f"{folder}/**/*")
     }
+    known |= {f"{name}.py" for name in ("gru", "words", "left_first", "quadratic", "focal", "distinct")}  # of docs/extending
     for page in [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
         for name in re.findall(r"`([\w/.-]+\.py)`", page.read_text(encoding="utf-8")):
             found = name in known if "/" not in name else any(path.endswith(name) for path in paths)
@@ -100,10 +126,9 @@ def test_the_options_are_as_documented(page: str, options: type) -> None:
     assert table in (DOCS / page).read_text(encoding="utf-8"), "run python docs/option_tables.py"
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_every_extra_is_explained(page: str) -> None:
+def test_every_extra_is_explained() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    rows = re.findall(r"^\| `(\w+)` \|", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \|", (DOCS / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert set(extras) <= set(rows), set(extras) - set(rows)
 
 
