@@ -1,4 +1,4 @@
-"""`unnoise fill`."""
+"""The command `unnoise fill`."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from unnoise.cli.base import Device, Json, ModelName, at_least, open_model, perc
 if TYPE_CHECKING:
     from unnoise.model.fill import Filling
 
-CONTEXT = 40  # characters that are shown on each side of a mark
+CONTEXT = 40  # characters printed on each side of a mark
 
 
 @dataclass
@@ -27,14 +27,13 @@ class FillCommand:
         Positional[str], arg(metavar="FILE", help="A text file with [WORD] for each missing word, or - for standard input.")
     ]
     model: ModelName = None
-    most: Annotated[int, arg(help="Words proposed for each mark, at most.")] = 5
-    out: Annotated[Path | None, arg(help="Write the text with the first proposals in place.")] = None
+    most: Annotated[int, arg(help="Maximum number of words for each mark.")] = 5
+    out: Annotated[Path | None, arg(help="File for the text with the best words filled in.")] = None
     label: Annotated[str | None, arg(help="The class of the text, for a model trained with labels.")] = None
     device: Device = "auto"
     as_json: Json = False
 
     def run(self) -> int:
-        """Fill in, print the proposals, and write the text."""
         from unnoise.files import check_writable, write_atomically
         from unnoise.model.fill import Filling
         from unnoise.model.template import text_as_read
@@ -75,7 +74,6 @@ class FillCommand:
         return read_text(Path(self.file))
 
     def _fill(self, filling: "Filling") -> None:
-        """All marks, with a bar on a terminal."""
         from rich.console import Console
         from rich.progress import track
 
@@ -84,7 +82,7 @@ class FillCommand:
             pass
 
     def _marks(self, filling: "Filling", text: str) -> list[dict[str, Any]]:
-        """Each mark: its line, its column, the rest of its line, and what is proposed."""
+        """Return each mark with its line, its column, the text around it on the line, and its proposals."""
         from unnoise.model.template import WORD
 
         found, start = [], -1
@@ -97,7 +95,7 @@ class FillCommand:
 
 
 def _shown(mark: dict[str, Any]) -> str:
-    """A mark in its context, and below it what is proposed."""
+    """Return a mark in its context, with the proposals on a second line."""
     before, after = (mark[side].replace("[WORD]", "___").replace("\t", " ") for side in ("before", "after"))
     if len(before) > CONTEXT:
         before = "…" + before[-CONTEXT:].partition(" ")[2]

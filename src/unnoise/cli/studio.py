@@ -1,4 +1,4 @@
-"""`unnoise studio`."""
+"""The command `unnoise studio`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from unnoise.cli.base import Device, bundled, device_named, model_folders
 
 @dataclass
 class StudioCommand:
-    """Open a local page to watch, fill in, correct and compare.
+    """Open a local page to sample, fill in, correct and compare.
 
     Example: unnoise studio --model runs/first --port 8000
     """
@@ -19,13 +19,14 @@ class StudioCommand:
     model: Annotated[
         str | None, arg(help="Folder of a trained model, or a bundled name; default: all bundled and in runs/.")
     ] = None
-    host: Annotated[str, arg(help="Address to listen on; other machines need a token, which is printed.")] = "127.0.0.1"
-    port: Annotated[int, arg(help="Port; 0 is any free one.")] = 8000
-    token: Annotated[str | None, arg(help="Access token; default: none at 127.0.0.1, else a random one.")] = None
+    host: Annotated[str, arg(help="Address to listen on; if other machines can reach it, they need a token.")] = "127.0.0.1"
+    port: Annotated[int, arg(help="Port; 0 is any free port.")] = 8000
+    token: Annotated[
+        str | None, arg(help="Access token; default: none at 127.0.0.1, otherwise a random token, which is printed.")
+    ] = None
     device: Device = "auto"
 
     def run(self) -> int:
-        """Serve until interrupted."""
         try:
             from unnoise.studio import serve
         except ModuleNotFoundError as error:

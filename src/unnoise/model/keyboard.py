@@ -1,4 +1,4 @@
-"""Nearest-neighbour noise for an alphabet: a symbol becomes one that lies beside it on a keyboard (D3PM, arXiv:2107.03006)."""
+"""Nearest-neighbour noise for an alphabet: a symbol changes to a neighbour on the keyboard (D3PM, arXiv:2107.03006)."""
 
 import torch
 from torch import Tensor
@@ -10,15 +10,15 @@ from unnoise.schedule import Linear
 
 ROWS = ("`1234567890-=", "qwertyuiop[]\\", "asdfghjkl;'", "zxcvbnm,./", " ")
 SHIFTED = ("~!@#$%^&*()_+", "QWERTYUIOP{}|", 'ASDFGHJKL:"', "ZXCVBNM<>?")
-OFFSETS = (0.0, 1.5, 1.75, 2.25, 6.25)  # of the rows of a US keyboard, in keys
-SHIFT = 0.9  # how far a symbol with Shift is from the one without
+OFFSETS = (0.0, 1.5, 1.75, 2.25, 6.25)  # of the rows of a US keyboard, in key widths
+SHIFT = 0.9  # distance between the two symbols of a key
 NEIGHBOURS = 4
 MOST_SYMBOLS = 128
 CELLS = 16  # of the schedule's table
 
 
 def symbol_points(symbols: list[str]) -> Tensor:
-    """Where the symbols lie, on a keyboard if all are keys, else in a row in their order: [K, 3] or [K, 1]."""
+    """Return the positions of symbols on a keyboard, [K, 3], or in a row if some are not keys, [K, 1]."""
     keys = {
         key: (offset + column, float(row), shift)
         for rows, shift in ((ROWS, 0.0), (SHIFTED, SHIFT))
@@ -31,7 +31,7 @@ def symbol_points(symbols: list[str]) -> Tensor:
 
 
 def nearest_symbols(codec: Codec) -> Markov:
-    """Noise between neighbouring symbols, by D3PM's schedule: what x_t tells of x_0 falls in a straight line."""
+    """Return noise between neighbouring symbols with D3PM's schedule, where I(x_t; x_0) decreases linearly in t."""
     if codec.vocab > MOST_SYMBOLS:
         raise ValueError(
             f"nearest-neighbour noise is for alphabets of at most {MOST_SYMBOLS} symbols such as text8's, found {codec.vocab}"

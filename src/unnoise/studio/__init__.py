@@ -1,4 +1,4 @@
-"""The studio: one local page to watch, fill in, correct and compare, and a completions endpoint (the extra `studio`)."""
+"""The studio: a local page to sample, fill in, correct and compare, and a completions endpoint (extra `studio`)."""
 
 from unnoise.studio.app import make_app
 from unnoise.studio.server import serve

@@ -1,4 +1,4 @@
-"""Who may use the studio: requests for this machine by its own name, that no other site's page sent, with the token if any."""
+"""Access control: requests must name this machine, come from no other site, and carry the token if there is one."""
 
 import hmac
 import ipaddress
@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from unnoise.studio.request import BadRequest
 from unnoise.studio.responses import error_response
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -27,25 +28,24 @@ NO_TOKEN = (
 
 
 def check_token(token: str | None) -> None:
-    """ValueError unless a token, if there is one, fits into an address, a header and a cookie, and is not too short."""
+    """Raise ValueError for a token that is too short or does not fit into an address, a header and a cookie."""
     if token is not None and not TOKEN.fullmatch(token):
         raise ValueError("a token has 8 to 200 letters, digits, or characters of - . _ ~")
 
 
 class AccessCheck:
-    """Middleware that checks the Host, the Origin and the token of a request, and puts security headers on the answer.
+    """Middleware that checks the Host, the Origin and the token of a request, and adds security headers to the response.
 
-    A page that has its name point to this machine (DNS rebinding) still says that name in the Host header. Where the studio is
-    open to the network, any literal address is its own: rebinding needs a name.
+    A site whose name is made to resolve to this machine (DNS rebinding) still sends its own name in the Host header. A studio
+    that is open to the network accepts every literal address, because rebinding needs a name.
 
-    The token comes in the address of the page, which then sets a cookie, or in the Authorization header.
+    The token is part of the page's address, which then sets a cookie, or it is in the Authorization header.
     """
 
     def __init__(self, app: ASGIApp, host: str, token: str | None = None):
         self.app, self.host, self.token = app, host, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check, pass on, and put the headers on the answer."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -53,13 +53,13 @@ class AccessCheck:
         added = dict(HEADERS)
         answer = self.app
         if not self.is_here(request.headers.get("host", "")):
-            answer = error_response("This studio answers only under the address at which it was started.", 403)
+            answer = error_response(BadRequest("This studio answers only under the address at which it was started.", 403))
         elif _from_another_site(request):
-            answer = error_response("Another site's page cannot use this studio.", 403)
+            answer = error_response(BadRequest("Another site's page cannot use this studio.", 403))
         elif self.token and self.is_token(_token_in_address(request)):
             added["set-cookie"] = f"{_cookie_name(request)}={self.token}; Path=/; HttpOnly; SameSite=Strict"
         elif self.token and not any(map(self.is_token, (_bearer_token(request), request.cookies.get(_cookie_name(request))))):
-            answer = error_response(NO_TOKEN, 401, code="invalid_api_key")
+            answer = error_response(BadRequest(NO_TOKEN, 401, code="invalid_api_key"))
             added["www-authenticate"] = "Bearer"
 
         async def send_with_headers(message: Message) -> None:
@@ -70,7 +70,7 @@ class AccessCheck:
         await answer(scope, receive, send_with_headers)
 
     def is_here(self, host: str) -> bool:
-        """Whether a Host header names this machine."""
+        """Return whether a Host header names this machine."""
         try:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
@@ -80,7 +80,7 @@ class AccessCheck:
         return self.host in EVERYWHERE and _is_address(name)
 
     def is_token(self, sent: str | None) -> bool:
-        """Whether this is the token, compared in constant time."""
+        """Return whether this is the token, in constant time."""
         return bool(sent and self.token) and hmac.compare_digest(str(sent).encode(), str(self.token).encode())
 
 
@@ -103,7 +103,7 @@ def _bearer_token(request: HTTPConnection) -> str:
 
 
 def _cookie_name(request: HTTPConnection) -> str:
-    """A name for this port: a browser sends the cookies of one port to all ports of a host."""
+    """Return a name for this port, since browsers send the cookies of one port to all ports of a host."""
     server = request.scope.get("server")
     return f"unnoise-{server[1] if server else 0}"
 

@@ -1,4 +1,4 @@
-"""The address at which the studio listens: a host that can be found, and whether only this machine reaches it."""
+"""The address of the studio: host name lookup, and whether other machines can reach it."""
 
 import ipaddress
 import socket
@@ -6,23 +6,23 @@ from typing import NamedTuple
 
 
 class Address(NamedTuple):
-    """A host as it was named, and the IP address that it stands for."""
+    """A host as the user named it, and its IP address."""
 
     host: str
     ip: str
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine reaches it."""
+        """True if only this machine can reach the address."""
         return ipaddress.ip_address(self.ip).is_loopback
 
     def url(self, port: int, token: str | None = None) -> str:
-        """What to open in a browser."""
+        """Return the URL to open in a browser."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{port}/?token={token}" if token else f"http://{host}:{port}"
 
     def listen(self, port: int) -> socket.socket:
-        """A socket that listens there; port 0 is any free one."""
+        """Return a listening socket; port 0 is any free port."""
         family = socket.AF_INET6 if ":" in self.ip else socket.AF_INET
         try:
             return socket.create_server((self.ip, port), family=family)
@@ -31,7 +31,7 @@ class Address(NamedTuple):
 
 
 def find_address(host: str) -> Address:
-    """The address of a host, of IPv4 where there is one; ValueError if the host is empty or cannot be found."""
+    """Return the address of a host, IPv4 if it has one; raise ValueError if the host is empty or unknown."""
     check_host(host)
     try:
         found = socket.getaddrinfo(host.strip(), None, type=socket.SOCK_STREAM)
@@ -43,6 +43,6 @@ def find_address(host: str) -> Address:
 
 
 def check_host(host: str) -> None:
-    """ValueError if the host is empty, which an operating system takes for every network."""
+    """Raise ValueError if the host is empty, which operating systems take for all networks."""
     if not host.strip():
-        raise ValueError("the host is empty: 127.0.0.1 is this machine alone, 0.0.0.0 all networks that it is in")
+        raise ValueError("the host is empty: use 127.0.0.1 for this machine alone, or 0.0.0.0 for all its networks")

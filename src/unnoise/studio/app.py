@@ -1,4 +1,4 @@
-"""The studio as a web application: its routes over the models and the queue of jobs."""
+"""The studio as a web application: its routes, its models and its job queue."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -47,13 +47,13 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class StudioRoutes:
-    """The handlers."""
+    """The request handlers."""
 
     def __init__(self, models: Models, jobs: JobQueue):
         self.models, self.jobs = models, jobs
 
     def routes(self) -> list[Route]:
-        """Everything that can be asked for."""
+        """Return all routes."""
         return [
             *(Route(path, _file(name, kind), name=name) for path, (name, kind) in PAGE.items()),
             Route("/api/models", self.list_models),
@@ -66,15 +66,15 @@ class StudioRoutes:
         ]
 
     def start(self, request: Request, steps: Steps) -> Job:
-        """Begin a job for the client of a request, who is known by its address."""
+        """Start a job for the client of a request, identified by its address."""
         return self.jobs.start(steps, request.client.host if request.client else "")
 
     async def list_models(self, request: Request) -> Response:
-        """The models of this studio, and which is meant by default."""
+        """List the models and name the default."""
         return JSONResponse({"models": self.models.list(), "default": self.models.default})
 
     async def describe_model(self, request: Request) -> Response:
-        """One model, loaded."""
+        """Load a model and describe it."""
         fields = RequestFields({"model": request.path_params["name"]})
 
         def look() -> Steps:
@@ -83,7 +83,7 @@ class StudioRoutes:
         return JSONResponse((await all_messages(request, self.start(request, look())))[-1])
 
     def streamed(self, view: View) -> Handler:
-        """A view whose messages are sent as they come, one JSON object a line."""
+        """Return a handler that streams the messages of a view as JSON lines."""
 
         async def handle(request: Request) -> Response:
             job = self.start(request, view(self.models, await read_fields(request)))
@@ -93,7 +93,7 @@ class StudioRoutes:
         return handle
 
     def answered(self, view: View) -> Handler:
-        """A view with one answer."""
+        """Return a handler that sends the last message of a view."""
 
         async def handle(request: Request) -> Response:
             job = self.start(request, view(self.models, await read_fields(request)))
@@ -102,18 +102,18 @@ class StudioRoutes:
         return handle
 
     async def list_as_openai(self, request: Request) -> Response:
-        """The models of text as OpenAI's clients expect them."""
+        """List the text models as OpenAI's clients expect them."""
         return JSONResponse({"object": "list", "data": [_openai_model(name) for name in self.models.text_names]})
 
     async def retrieve_as_openai(self, request: Request) -> Response:
-        """One of them."""
+        """Describe a text model as OpenAI's clients expect it."""
         name = request.path_params["name"]
         if name not in self.models.text_names:
-            raise BadRequest(f"There is no model {name[:40]!r} of text here.", 404, "model", "model_not_found")
+            raise BadRequest(f"There is no model {name[:40]!r} for text here.", 404, "model", "model_not_found")
         return JSONResponse(_openai_model(name))
 
     async def completions(self, request: Request) -> Response:
-        """Text after a prompt, or between prompt and suffix, as OpenAI's clients expect it."""
+        """Complete a prompt, or fill in between prompt and suffix, as OpenAI's clients expect it."""
         fields = await read_fields(request)
         stream = requested_stream(fields)
         job = self.start(request, complete(self.models, fields))
@@ -143,12 +143,12 @@ def make_app(
     most: int = 64,
     token: str | None = None,
 ) -> Starlette:
-    """The studio over the models in these folders, the last of them the default.
+    """Return the studio with the models in these folders; the last one is the default.
 
-    host: the address it is bound to, besides localhost.
-    workers: threads that compute.
-    most: requests under way, beyond which one is asked to try again; half of them for one client.
-    token: what a client must send, if anything.
+    host: the address that it listens to, besides localhost.
+    workers: number of computing threads.
+    most: maximum number of concurrent requests; one client gets half of them.
+    token: access token that clients must send, if any.
     """
     check_host(host)
     check_token(token)

@@ -1,4 +1,4 @@
-"""One denoising chain for a request: its states, then what it wrote and what that cost."""
+"""One denoising chain for a request: its states, its result and its cost."""
 
 import time
 from collections.abc import Iterator
@@ -13,14 +13,13 @@ from unnoise.studio.jobs import Message
 from unnoise.studio.models import NETWORK_CALLS
 from unnoise.studio.request import BadRequest
 
-MOST_GAPS = 32  # open gaps of a template
+MOST_GAPS = 32  # of a template
 
 State = TypeVar("State")
 
 
 class Piece(NamedTuple):
-    """A stretch of a result: what was given, or what came into a blank, of how many tokens, and how confident the network was
-    of these on average."""
+    """A part of a result: given text, or a filled blank with its number of tokens and their mean confidence."""
 
     text: str
     new: bool = False
@@ -29,13 +28,13 @@ class Piece(NamedTuple):
 
 
 class Cost:
-    """Network calls and seconds of work."""
+    """Network calls and seconds of computation."""
 
     def __init__(self) -> None:
         self.calls, self.seconds = 0, 0.0
 
-    def of(self, states: Iterator[State]) -> Iterator[State]:
-        """The same states; what each takes is added up."""
+    def measure(self, states: Iterator[State]) -> Iterator[State]:
+        """Yield the same states and add up the cost of each."""
         while True:
             calls, start = NETWORK_CALLS.count, time.perf_counter()
             state = next(states, None)
@@ -46,12 +45,12 @@ class Cost:
             yield state
 
     def message(self) -> Message:
-        """As the page reads it."""
+        """Return the cost as a message for the page."""
         return {"calls": self.calls, "seconds": round(self.seconds, 3)}
 
 
 class ChainRun:
-    """Iterates over the states of a chain; then has its text and its cost. row: which of the texts of one seed."""
+    """Iterates over the states of a chain, then has its text and its cost. row: index among the samples of one seed."""
 
     def __init__(self, model: Model, template: str, length: int | None, options: dict[str, Any], row: int = 0):
         if template.count(GAP) > MOST_GAPS:
@@ -62,12 +61,12 @@ class ChainRun:
 
     def __iter__(self) -> Iterator[Step]:
         steps = self.model.chain(length=self.length, template=self.template or None, row=self.row, **self.options)
-        for step in self.cost.of(steps):
+        for step in self.cost.measure(steps):
             self.last = step
             yield step
 
     def written(self) -> list[Piece]:
-        """What came into each run of blanks."""
+        """Return the filled runs of blanks."""
         assert self.last is not None
         template = self._template()
         found = [_piece(self.model.codec, self.last, positions) for positions in template.filled(self.last.places)]
@@ -75,12 +74,12 @@ class ChainRun:
         return [piece._replace(text=text) for piece, text in zip(found, texts, strict=True)]
 
     def pieces(self) -> list[Piece]:
-        """The result, with the raw text that was given in its place."""
+        """Return the result, including the given text."""
         both = zip_longest(map(Piece, self._template().pieces), self.written())
         return [piece for piece in joined(*both) if piece is not None and piece.text]
 
     def text(self) -> str:
-        """The result as one text."""
+        """Return the result as one text."""
         return "".join(piece.text for piece in self.pieces())
 
     def _template(self) -> Template:
@@ -90,13 +89,13 @@ class ChainRun:
 def _piece(codec: Codec, step: Step, positions: list[int]) -> Piece:
     ids = [step.ids[i] for i in positions]
     tokens = ids.index(codec.end) if codec.end in ids else len(ids)
-    confidences = [step.confidences[i] for i in positions[: tokens + 1]]  # the end of a text is predicted too
-    whole = codec.decode(ids).encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # bytes that are no text
+    confidences = [step.confidences[i] for i in positions[: tokens + 1]]  # EOS is predicted too
+    whole = codec.decode(ids).encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # invalid bytes become �
     return Piece(whole, True, round(sum(confidences) / max(1, len(confidences)), 6), tokens)
 
 
 def state_message(step: Step, known: set[int]) -> Message:
-    """A state as the page reads it; `shown` explains the tokens that have not come up before."""
+    """Return a state as a message for the page; `shown` holds the texts of tokens that are not in `known`."""
     new = {token: text for token, text in zip(step.ids, step.tokens, strict=True) if token not in known}
     known.update(new)
     return {

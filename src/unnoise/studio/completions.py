@@ -1,4 +1,4 @@
-"""Completions as OpenAI's clients ask for them: text after a prompt, or between a prompt and a suffix."""
+"""Completions for OpenAI's clients: text after a prompt, or between a prompt and a suffix."""
 
 import secrets
 import time
@@ -17,13 +17,18 @@ from unnoise.studio.responses import encoded
 
 MOST_PROMPTS = 16
 MOST_CHOICES = 8
-MOST_DRAWN = 20  # of which the likeliest are chosen
-NEUTRAL = {"logprobs": (), "logit_bias": ({},), "presence_penalty": (0,), "frequency_penalty": (0,)}  # what asks for nothing
+MOST_DRAWN = 20  # samples of `best_of`
+NEUTRAL = {
+    "logprobs": (),
+    "logit_bias": ({},),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+}  # accepted values of unsupported fields
 
 
 @dataclass(frozen=True)
 class CompletionRequest:
-    """What is asked for: for each prompt `n` choices, the likeliest of `best_of`, of at most `rooms` tokens."""
+    """A parsed request: for each prompt, the likeliest `n` of `best_of` samples with at most `rooms` tokens."""
 
     name: str
     model: Model
@@ -38,17 +43,17 @@ class CompletionRequest:
     options: dict[str, Any]
 
     def tokens(self, prompt: str) -> int:
-        """How many tokens are given with a prompt."""
+        """Return the number of tokens of a prompt and the suffix."""
         return sum(map(len, given_sides(prompt, self.suffix, self.model.codec)))
 
     @property
     def blank(self) -> str:
-        """What a choice ends in besides what was drawn: the blank that the model reads before a suffix without one."""
+        """The blank that the model expects before the suffix, if the suffix has none."""
         return as_suffix(self.suffix, self.model.codec).removesuffix(self.suffix)
 
 
 class Completion(NamedTuple):
-    """A text that was drawn: with its prompt if that is wanted, how many tokens were drawn, and how confidently."""
+    """A sampled text, with its prompt if requested, its number of new tokens and their mean confidence."""
 
     text: str
     finish_reason: str
@@ -57,17 +62,17 @@ class Completion(NamedTuple):
 
 
 class StreamRequest(NamedTuple):
-    """Whether an answer comes as events, and whether the last of them says what was used."""
+    """The requested form of a response: streamed or not, with or without a final message on token usage."""
 
     wanted: bool
     usage: bool
 
 
-# ---- what is asked for ---------------------------------------------------------------------------------------------------
+# ---- requests -----------------------------------------------------------------------------------------------------------
 
 
 def requested_stream(fields: RequestFields) -> StreamRequest:
-    """The fields `stream` and `stream_options`."""
+    """Return the fields `stream` and `stream_options`."""
     wanted = fields.flag("stream")
     fields.ignore("stream_options")
     options = fields.body.get("stream_options")
@@ -85,17 +90,17 @@ def requested_stream(fields: RequestFields) -> StreamRequest:
 
 
 def requested_completion(models: Models, fields: RequestFields) -> CompletionRequest:
-    """Everything else; every field is read, so that one that is unknown is refused."""
+    """Return all other fields, or raise BadRequest for a wrong or unknown one."""
     for name, values in NEUTRAL.items():
         fields.ignore(name)
         if (value := fields.body.get(name)) is not None and value not in values:
-            raise BadRequest(f"The field {name!r} is not served here.", param=name)
+            raise BadRequest(f"The field {name!r} is not supported.", param=name)
     default = (models.text_names or models.names)[-1]
     model = requested_text_model(models, fields, default)
     prompts, suffix = _prompts(fields), fields.text("suffix", "")
     if any(MARKS.search(text) for text in (*prompts, suffix)):
         raise BadRequest(
-            f"A prompt cannot hold {MASK}, {GAP} or {WORD}: what comes after the blank is the suffix.", param="prompt"
+            f"A prompt cannot hold {MASK}, {GAP} or {WORD}: send the text after the blank as the suffix.", param="prompt"
         )
     n = fields.whole("n", 1, MOST_CHOICES, 1)
     best_of = fields.whole("best_of", n, MOST_DRAWN, n)
@@ -124,7 +129,7 @@ def _prompts(fields: RequestFields) -> list[str]:
 
 
 def _room(model: Model, prompt: str, suffix: str, fields: RequestFields) -> int:
-    """How many tokens are written between this prompt and the suffix, at most."""
+    """Return the maximum number of new tokens between a prompt and the suffix."""
     given = sum(map(len, given_sides(prompt, suffix, model.codec)))
     room = model.length - given
     if room < 1:
@@ -140,13 +145,13 @@ def _stops(fields: RequestFields) -> list[str]:
     return [stop for stop in fields.texts("stop", 4) if stop]
 
 
-# ---- what is drawn -------------------------------------------------------------------------------------------------------
+# ---- samples -------------------------------------------------------------------------------------------------------------
 
 
 def complete(models: Models, fields: RequestFields) -> Steps:
-    """The choices as they are ready, prompt by prompt, then what was used.
+    """Yield the choices prompt by prompt as they finish, then the token usage.
 
-    Row i of one seed is drawn for choice i, so a prompt is completed alike whatever stands beside it.
+    Choice i is row i of the seed, so the completion of a prompt does not depend on the other prompts.
     """
     request = requested_completion(models, fields)
     given = sum(map(request.tokens, request.prompts))
@@ -181,19 +186,19 @@ def _run(request: CompletionRequest, prompt: str, room: int, row: int) -> ChainR
 
 
 def _settled(request: CompletionRequest, prompt: str, run: ChainRun) -> str:
-    """The beginning of the text that will not change any more; with stops none, since one may begin in it."""
+    """Return the final beginning of a text; nothing if there are stops, because one may begin in it."""
     assert run.last is not None
     first = request.tokens(prompt)
     if request.stops or request.suffix or run.last.settled <= first or not run.last.t:
         return ""
     text = request.model.codec.decode(run.last.ids[first : run.last.settled]).rstrip("�")
-    if request.model.codec.joins_blanks and prompt.endswith(" "):  # as in the whole text, where it stands once
+    if request.model.codec.joins_blanks and prompt.endswith(" "):  # the whole text has this blank once
         text = text.lstrip(" ")
     return prompt + text if request.echo else text
 
 
 def _completion(request: CompletionRequest, prompt: str, room: int, run: ChainRun) -> Completion:
-    """What a run wrote, up to the first stop."""
+    """Return the result of a run, up to the first stop."""
     (piece,) = run.written()
     cut = min([at for at in map(piece.text.find, request.stops) if at >= 0], default=len(piece.text))
     reason = "stop" if cut < len(piece.text) or piece.tokens < room else "length"
@@ -201,7 +206,7 @@ def _completion(request: CompletionRequest, prompt: str, room: int, run: ChainRu
     return Completion(prompt + text if request.echo else text, reason, piece.tokens, piece.confidence)
 
 
-# ---- what is sent back ---------------------------------------------------------------------------------------------------
+# ---- responses ----------------------------------------------------------------------------------------------------------
 
 
 def _choice_message(model: str, index: int, text: str, finish_reason: str | None) -> Message:
@@ -210,19 +215,18 @@ def _choice_message(model: str, index: int, text: str, finish_reason: str | None
 
 
 def completion_head() -> dict[str, Any]:
-    """What every part of an answer begins with."""
+    """Return the fields that all parts of a response share."""
     return {"id": f"cmpl-{secrets.token_hex(12)}", "object": "text_completion", "created": int(time.time())}
 
 
 def completion_body(messages: Sequence[Message]) -> dict[str, Any]:
-    """The whole answer."""
+    """Return the whole response."""
     *choices, last = messages
     return completion_head() | {"model": last["model"], "choices": [one["choice"] for one in choices], "usage": last["usage"]}
 
 
 async def completion_events(messages: AsyncIterator[Message], with_usage: bool) -> AsyncIterator[str]:
-    """Server-sent events: what ar and bd3lm write comes piece by piece; other diffusion models have no first word before their
-    last, so there each choice comes as a whole."""
+    """Yield server-sent events: pieces of text for ar and bd3lm, whole choices for models that sample all positions at once."""
     head = completion_head()
     async for message in messages:
         if "error" in message:

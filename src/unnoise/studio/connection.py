@@ -1,4 +1,4 @@
-"""One connection to the studio: closed if no request arrives in time, or if its reader does not read."""
+"""Time limits of a connection: for a request to arrive, and for the client to receive the response."""
 
 import asyncio
 import contextlib
@@ -6,16 +6,15 @@ import contextlib
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-SECONDS_TO_ASK = 10.0  # from the connection, or from the last answer, to the end of a request's headers
-SECONDS_TO_READ = 20.0  # without a byte of the answer being read
+SECONDS_TO_ASK = 10.0  # from the connection or the last response to the end of the next headers
+SECONDS_TO_READ = 20.0  # without a byte received by the client
 
 
 class TimedProtocol(H11Protocol):
     """uvicorn's HTTP/1.1 protocol with two more limits.
 
-    uvicorn closes a connection that stays silent after an answer, but neither one that sends its headers byte by byte, nor one
-    whose reader stopped reading. The first is closed here. The second is cut off, which ends the work for it as if the reader
-    had left.
+    uvicorn closes a connection that stays silent after a response. It keeps one that sends its headers byte by byte, which is
+    closed here, and one whose client stopped receiving, which is aborted here, so that its job ends.
     """
 
     seconds_to_ask = SECONDS_TO_ASK
@@ -24,24 +23,21 @@ class TimedProtocol(H11Protocol):
     _reading: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Wait for the first request; be told of every byte that is not read at once."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)
         self._wait_for_request()
 
     def data_received(self, data: bytes) -> None:
-        """A request, or a part of one."""
         super().data_received(data)
         self._wait_for_request()
 
     def on_response_complete(self) -> None:
-        """The answer is written: wait for the next request."""
         super().on_response_complete()
         self._wait_for_request()
 
     def send_400_response(self, msg: str) -> None:
-        """What arrived is no HTTP. If it was the body of a request, nobody waits any more for the answer to that."""
-        with contextlib.suppress(h11.LocalProtocolError):  # where an answer has begun there is no place for another
+        """Refuse data that is not HTTP; if it was the body of a request, end the job of that request."""
+        with contextlib.suppress(h11.LocalProtocolError):  # the response has already begun
             super().send_400_response(msg)
         self.transport.close()
         if self.cycle is not None:
@@ -49,25 +45,22 @@ class TimedProtocol(H11Protocol):
             self.cycle.message_event.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The end."""
         super().connection_lost(exc)
         for timer in (self._asking, self._reading):
             if timer is not None:
                 timer.cancel()
 
     def pause_writing(self) -> None:
-        """Something is unread."""
         super().pause_writing()
         self._wait_for_reader()
 
     def resume_writing(self) -> None:
-        """All is read."""
         super().resume_writing()
         if self._reading is not None:
             self._reading.cancel()
 
     def _wait_for_request(self) -> None:
-        """Start the clock where no request is being answered and it does not run yet; stop it where one is."""
+        """Start the timer unless it runs; stop it while a request is being answered."""
         if self.cycle is not None and not self.cycle.response_complete:
             if self._asking is not None:
                 self._asking.cancel()

@@ -1,4 +1,4 @@
-"""Images for a request: several at once as they emerge from noise, whole or in one half of an image that is given."""
+"""Images for a request: several samples of one seed, or new halves of a given image."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,48 +18,40 @@ from unnoise.studio.request import BadRequest, RequestFields
 HALVES = ("upper", "lower", "left", "right")
 
 
-class ImageRun:
-    """Iterates over the states of some images, of one seed; then has their cost. given: tokens that stay, FREE elsewhere."""
-
-    def __init__(self, model: Model, count: int, given: list[int], options: dict[str, Any]):
-        self.model, self.count, self.given, self.options = model, count, given, options
-        self.cost = Cost()
-
-    def __iter__(self) -> Iterator[Message]:
-        template = Template([], [], self.given)
-        options = self.model.sampling_options(self.options)
-        drawn = frames(self.model, template, range(self.count), None, options, track_confidence=False)
-        for frame in self.cost.of(drawn):
-            yield {"t": round(frame.t, 4), "rows": frame.x.tolist()}
+def image_states(model: Model, given: list[int], count: int, options: dict[str, Any], cost: Cost) -> Iterator[Message]:
+    """Yield the states of some images of one seed and add up their cost. given: tokens that stay, FREE for all others."""
+    chosen = model.sampling_options(options)
+    template = Template([], [], given)
+    for frame in cost.measure(frames(model, template, range(count), None, chosen, track_confidence=False)):
+        yield {"t": round(frame.t, 4), "rows": frame.x.tolist()}
 
 
 def images(models: Models, fields: RequestFields) -> Steps:
-    """Every state of some images; with `ids` and `given`, of an image of which that half is kept."""
+    """Yield every state of some images; with `ids` and `given`, one half of that image stays."""
     model, codec = requested_image_model(models, fields)
     count = fields.whole("images", 1, most_images(model), 1)
-    run = ImageRun(model, count, _given(model, codec, fields), sampling_options(model, fields))
+    given, options, cost = _given(model, codec, fields), sampling_options(model, fields), Cost()
     fields.done()
-    yield from run
-    yield run.cost.message()
+    yield from image_states(model, given, count, options, cost)
+    yield cost.message()
 
 
 def compare_images(models: Models, fields: RequestFields, most: int) -> Steps:
-    """The same seed for several samplers, one after another."""
+    """Yield images of the same seed by several samplers, one after another."""
     model, _ = requested_image_model(models, fields)
     names = requested_samplers(model, fields, most)
     count = fields.whole("images", 1, most_images(model), 1)
     options = sampling_options(model, fields)
     fields.done()
     for name in names:
-        run = ImageRun(model, count, [FREE] * model.length, options | {"sampler": name})
-        state: Message = {}
-        for state in run:
+        cost, state = Cost(), {}
+        for state in image_states(model, [FREE] * model.length, count, options | {"sampler": name}, cost):
             yield {"sampler": name, **state}
-        yield {"sampler": name, **state, **run.cost.message()}
+        yield {"sampler": name, **state, **cost.message()}
 
 
 def requested_image_model(models: Models, fields: RequestFields) -> tuple[Model, Pixels]:
-    """The model that a request names, if it is one of images, and its codec."""
+    """Return the requested model of images and its codec."""
     loaded = requested_model(models, fields)
     codec = loaded.model.codec
     if not isinstance(codec, Pixels):
@@ -73,5 +65,7 @@ def _given(model: Model, codec: Pixels, fields: RequestFields) -> list[int]:
         return [FREE] * model.length
     ids = fields.wholes("ids", codec.vocab - 1, model.length)
     if len(ids) != model.length:
-        raise BadRequest(f"The field 'ids' must have {model.length} entries, an image's, found {len(ids)}.", param="ids")
+        raise BadRequest(
+            f"The field 'ids' must have {model.length} entries, one for each value of an image, found {len(ids)}.", param="ids"
+        )
     return [token if kept else FREE for token, kept in zip(ids, half(codec.shape, which).reshape(-1).tolist(), strict=True)]

@@ -1,7 +1,7 @@
-"""Jobs in turns: every job is a generator, and a few threads give each job under way one step after another.
+"""A queue of jobs that take turns: every job is a generator, and a few threads advance all jobs step by step.
 
-So a long job never holds up a short one, and a job that nobody waits for any more ends at its next step. All counting is done
-in the event loop; a worker only runs one step of one job at a time.
+A long job does not block a short one, and a cancelled job ends at its next step. The event loop does all bookkeeping; a worker
+only runs one step of one job at a time.
 """
 
 import asyncio
@@ -14,23 +14,23 @@ from typing import Any
 
 import torch
 
-MOST_UNREAD = 16  # messages a job may be ahead of its reader
-LEAST_SHARE = 4  # jobs that one client may have, however few there may be
+MOST_UNREAD = 16  # messages that a job may be ahead of its client
+LEAST_SHARE = 4  # minimum number of concurrent jobs for one client
 
 Message = dict[str, Any]
 Steps = Generator[Message | None, None, None]  # None: a step without a message
 
 
 class QueueFull(Exception):
-    """As many jobs are under way as the queue takes."""
+    """The queue has its maximum number of jobs."""
 
 
 class ShareTaken(Exception):
-    """One client has as many jobs under way as one may have."""
+    """A client has its maximum number of jobs."""
 
 
 class Job:
-    """A generator under way: an asynchronous iterator over its messages, from the event loop in which it was made."""
+    """A running generator, and an asynchronous iterator over its messages in the event loop that created it."""
 
     def __init__(self, jobs: "JobQueue", steps: Steps, client: str):
         self._jobs, self._steps, self.client = jobs, steps, client
@@ -39,7 +39,7 @@ class Job:
         self._stopped = self._parked = False
 
     def step(self) -> None:
-        """One step, in a worker's thread."""
+        """Run one step; called in a worker thread."""
         message: Message | None = None
         end: Exception | None = None
         try:
@@ -49,7 +49,7 @@ class Job:
                 message = next(self._steps)
         except Exception as error:  # StopIteration is the usual end
             end = error
-        with suppress(RuntimeError):  # the loop is gone: so is the reader
+        with suppress(RuntimeError):  # the loop is closed, and so is the client's connection
             self._loop.call_soon_threadsafe(self._receive, message, end)
 
     def _receive(self, message: Message | None, end: Exception | None) -> None:
@@ -64,7 +64,7 @@ class Job:
             self._jobs.give_turn(self)
 
     def stop(self) -> None:
-        """Nobody waits any more: the job ends at its next step."""
+        """End the job at its next step."""
         self._stopped = True
         self._continue()
 
@@ -82,7 +82,7 @@ class Job:
 
 
 class JobQueue:
-    """A pool of `workers` threads and at most `most` jobs under way, `share` of them for one client."""
+    """A pool of `workers` threads for at most `most` concurrent jobs, `share` of them for one client."""
 
     def __init__(self, workers: int = 2, most: int = 64):
         self.most, self.under_way = most, 0
@@ -94,11 +94,11 @@ class JobQueue:
             thread.start()
 
     def start(self, steps: Steps, client: str = "") -> Job:
-        """Begin a job, or raise QueueFull or ShareTaken; client: for whom, by any name."""
+        """Start a job for a client, or raise QueueFull or ShareTaken."""
         if self.under_way >= self.most:
             raise QueueFull
         if self._by_client[client] >= self.share:
-            raise ShareTaken(f"one client may have {self.share} requests under way")
+            raise ShareTaken(f"one client may have {self.share} requests at a time")
         self.under_way += 1
         self._by_client[client] += 1
         job = Job(self, steps, client)
@@ -106,21 +106,21 @@ class JobQueue:
         return job
 
     def give_turn(self, job: Job) -> None:
-        """Give a job its next turn."""
+        """Queue the next step of a job."""
         self._turns.put(job)
 
     def finished(self, job: Job) -> None:
-        """A job has ended."""
+        """Release the place of a job that has ended."""
         self.under_way -= 1
         self._by_client[job.client] -= 1
-        self._by_client += Counter()  # forgets those at zero
+        self._by_client += Counter()  # drops clients without jobs
 
     def close(self) -> None:
-        """Let the workers end."""
+        """Stop the workers."""
         for _ in self._threads:
             self._turns.put(None)
 
     def _run_steps(self) -> None:
-        torch.get_num_threads()  # settles how many this thread has, before other work changes that for a while
+        torch.get_num_threads()  # fix the number for this thread before other code changes it temporarily
         while (job := self._turns.get()) is not None:
             job.step()

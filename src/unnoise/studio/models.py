@@ -1,4 +1,4 @@
-"""The models of a studio: known by name from the start, loaded when first asked for, and kept."""
+"""The models of a studio, by name; each is loaded on first use."""
 
 import json
 import threading
@@ -18,11 +18,11 @@ from unnoise.sampler_table import named_sampler, sampler_fields, sampler_name
 from unnoise.spelling import FILE as WORD_LIST, can_correct
 
 MOST_IMAGES = 16
-MOST_PIXELS = 8_192  # of the images in one message
+MOST_PIXELS = 8_192  # of all images in one message
 
 
 class NetworkCalls(threading.local):
-    """How often a network was called in this thread."""
+    """Number of network calls in this thread."""
 
     count = 0
 
@@ -35,7 +35,7 @@ def _count_call(module: Module, inputs: Any) -> None:
 
 
 class LoadedModel:
-    """A model and what it can do. Nothing in it changes after loading, so threads may share it."""
+    """A named model, shared by all threads."""
 
     def __init__(self, name: str, model: Model):
         self.name, self.model = name, model
@@ -43,7 +43,7 @@ class LoadedModel:
         model.network.register_forward_pre_hook(_count_call)
 
     def description(self) -> dict[str, Any]:
-        """What the page needs to know."""
+        """Return what the page needs to know."""
         model = self.model
         return {
             "name": self.name,
@@ -68,7 +68,7 @@ class LoadedModel:
 
 
 def image_description(model: Model) -> dict[str, Any] | None:
-    """How tokens make an image, for a model of images: token (row · width + column) · channels + channel is a level."""
+    """Return the image shape of a model of images; token (row · width + column) · channels + channel is a level."""
     codec = model.codec
     if not isinstance(codec, Pixels):
         return None
@@ -78,12 +78,12 @@ def image_description(model: Model) -> dict[str, Any] | None:
 
 
 def most_images(model: Model) -> int:
-    """How many images are drawn at once, so that a message stays small."""
+    """Return the maximum number of images in a batch, which bounds the size of a message."""
     return max(1, min(MOST_IMAGES, MOST_PIXELS // model.length))
 
 
 def sampler_description(name: str) -> dict[str, Any]:
-    """A sampler with its fields, each with its kind, its value, and its help."""
+    """Return a sampler and its fields, each with its kind, value and help."""
     sampler = named_sampler(name)
     fields = [
         {
@@ -114,7 +114,9 @@ class Models:
                 raise ValueError(f"{folder} holds no model: {CONFIG} is missing")
             self._folders[self._free_name(folder.resolve().name)] = folder
         if not self._folders:
-            raise ValueError("there is no model to open: train one with `unnoise train mdlm --data sotu --minutes 3`")
+            raise ValueError(
+                "there is no model to open: train one, for example with `unnoise train mdlm --data sotu --minutes 3`"
+            )
         self._loaded: dict[str, LoadedModel] = {}
         self._lock = threading.Lock()
 
@@ -124,26 +126,26 @@ class Models:
 
     @property
     def names(self) -> list[str]:
-        """All names, the default last."""
+        """All names; the last is the default."""
         return list(self._folders)
 
     @property
     def default(self) -> str:
-        """The model that is meant where none is named."""
+        """Name of the default model."""
         return self.names[-1]
 
     @property
     def text_names(self) -> list[str]:
-        """The names of those that write text, without loading anything."""
+        """Names of the text models, found without loading them."""
         return [name for name, folder in self._folders.items() if _config(folder).get("codec", {}).get("kind") != Pixels.kind]
 
     def list(self) -> list[dict[str, Any]]:
-        """Return names and methods, and whether they are models of text, without loading anything."""
+        """Return names, methods and whether a model is a text model, without loading any."""
         text = set(self.text_names)
         return [{"name": name, "method": _method_of(folder), "text": name in text} for name, folder in self._folders.items()]
 
     def open(self, name: str) -> LoadedModel:
-        """The model of this name, loaded if it is not; ValueError if its folder is damaged."""
+        """Return the model of this name, and load it if necessary; raise ValueError if its folder is damaged."""
         with self._lock:
             if name not in self._loaded:
                 self._loaded[name] = LoadedModel(name, Model.load(self._folders[name]).to(self.device))
@@ -158,7 +160,7 @@ def _method_of(folder: Path) -> str:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    """What config.json holds, or nothing where it is damaged."""
+    """Return the content of config.json, or an empty dictionary if it is damaged."""
     try:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError):

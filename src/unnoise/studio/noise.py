@@ -1,4 +1,4 @@
-"""The view of noise: a text at every time of one path, and a model's way back from one of them."""
+"""The view of noise: a text along one path of noise, and the model's denoising from one of its times."""
 
 from unnoise.model.model import Model
 from unnoise.model.noise import NOISES, NoisedText, NoisePath, model_path, noise_named, way_back
@@ -8,11 +8,11 @@ from unnoise.studio.models import Models
 from unnoise.studio.options import requested_text_model
 from unnoise.studio.request import MOST_SEED, MOST_STEPS, BadRequest, RequestFields
 
-INTERVALS = 40  # between the times of a path
+INTERVALS = 40  # of a path
 
 
 def noise(models: Models, fields: RequestFields) -> Steps:
-    """A text at each of the times 0, 1/40, …, 1 along one path of noise; an empty name is the model's own."""
+    """Yield a text at the times 0, 1/40, …, 1 along one path of noise; an empty name is the model's own process."""
     model = requested_text_model(models, fields)
     path = _requested_path(model, fields, fields.choice("noise", ["", *NOISES], ""))
     fields.done()
@@ -21,7 +21,7 @@ def noise(models: Models, fields: RequestFields) -> Steps:
 
 
 def back(models: Models, fields: RequestFields) -> Steps:
-    """The states of a model's way back from one of these times, by its number, along its own noise."""
+    """Yield the states of denoising from one of these times, by its index, with the model's own process."""
     model = requested_text_model(models, fields)
     moment = fields.whole("moment", 1, INTERVALS)
     steps = fields.whole("steps", 1, MOST_STEPS, 128)
@@ -40,11 +40,13 @@ def _requested_path(model: Model, fields: RequestFields, name: str) -> NoisePath
         return model_path(model, text, times, seed)
     tokens = model.codec.encode(text).tolist()
     if len(tokens) > model.length:
-        raise BadRequest(f"The text may have {model.length} tokens, as those of the model, found {len(tokens)}.", param="text")
+        raise BadRequest(
+            f"The text may have {model.length} tokens, the length of the model, found {len(tokens)}.", param="text"
+        )
     return NoisePath(noise_named(name, model.codec), model.codec, tokens, times, seed)
 
 
 def _state(noised: NoisedText, shown: dict[int, str]) -> Message:
-    """A text as the page reads it; `shown` is what its tokens look like."""
+    """Return a text as a message for the page and add the texts of its tokens to `shown`."""
     shown.update(zip(noised.ids, noised.tokens, strict=True))
     return {"t": round(noised.t, 4), "ids": noised.ids}

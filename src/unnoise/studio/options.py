@@ -1,4 +1,4 @@
-"""What a request says about how to write: which model, which sampler, and the options of sampling."""
+"""The model, the sampler and the sampling options of a request."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ STRONGEST_GUIDANCE = 10
 
 
 def requested_model(models: Models, fields: RequestFields, default: str | None = None) -> LoadedModel:
-    """The model that a request names, or the default."""
+    """Return the requested model, or the default."""
     return open_named(models, fields.text("model", default or models.default, 200))
 
 
@@ -20,7 +20,7 @@ def open_named(models: Models, name: str) -> LoadedModel:
     """Return the model of this name, or raise BadRequest."""
     if name not in models.names:
         there = ", ".join(models.names)
-        raise BadRequest(f"There is no model {name[:40]!r} here; there is {there}.", 404, "model", "model_not_found")
+        raise BadRequest(f"There is no model {name[:40]!r} here; use one of: {there}.", 404, "model", "model_not_found")
     try:
         return models.open(name)
     except (ValueError, OSError, RuntimeError) as error:
@@ -28,7 +28,7 @@ def open_named(models: Models, name: str) -> LoadedModel:
 
 
 def requested_text_model(models: Models, fields: RequestFields, default: str | None = None) -> Model:
-    """The same, if it is a model of text."""
+    """Return the requested model, or raise BadRequest if it is a model of images."""
     loaded = requested_model(models, fields, default)
     if isinstance(loaded.model.codec, Pixels):
         raise BadRequest(f"{loaded.name} is a model of images: it reads and writes no text.", param="model")
@@ -36,7 +36,7 @@ def requested_text_model(models: Models, fields: RequestFields, default: str | N
 
 
 def sampling_options(model: Model, fields: RequestFields) -> dict[str, Any]:
-    """How to write: what a request does not say, or an empty sampler, is what the model recommends; an empty label is none."""
+    """Return the sampling options; the model's recommendations replace missing ones, and an empty label is none."""
     label = fields.choice("label", ["", *model.labels], "")
     options: dict[str, Any] = {
         "steps": fields.whole("steps", 1, MOST_STEPS) if fields.given("steps") else None,
@@ -52,7 +52,7 @@ def sampling_options(model: Model, fields: RequestFields) -> dict[str, Any]:
 
 
 def requested_sampler(model: Model, name: str) -> str | None:
-    """A sampler by its name, perhaps with fields ("remasking:rate=0.05"), that serves the model; None for an empty name."""
+    """Return the name of a sampler ("remasking:rate=0.05") after checking it for the model; None if it is empty."""
     if not name:
         return None
     model.check_sampler(name)
@@ -60,7 +60,7 @@ def requested_sampler(model: Model, name: str) -> str | None:
 
 
 def requested_samplers(model: Model, fields: RequestFields, most: int) -> list[str]:
-    """Several samplers, each once."""
+    """Return the requested samplers without repetitions."""
     names = [requested_sampler(model, name) for name in fields.texts("samplers", most)]
     if not names:
         there = ", ".join(model.samplers)
@@ -69,7 +69,7 @@ def requested_samplers(model: Model, fields: RequestFields, most: int) -> list[s
 
 
 def requested_chain(models: Models, fields: RequestFields) -> ChainRun:
-    """The chain that a request describes."""
+    """Return the requested chain."""
     model = requested_text_model(models, fields)
     template = fields.text("template", "")
     length = fields.whole("length", 1, model.length, model.length)

@@ -1,13 +1,12 @@
-// The studio's page: one file, no framework. A view is a form and what comes of it; the inputs and the last result of each
-// are kept in localStorage, the view itself in the address, and what is under way in sessionStorage, so that a reload changes
-// nothing.
+// The studio's page: one file, no framework. A view is a form and its result. To survive a reload, inputs and last results are in
+// localStorage, the current view is in the address, and running jobs are in sessionStorage.
 "use strict";
 
 const $ = (id) => document.getElementById(id);
 const VIEWS = ["chain", "infill", "spelling", "noise", "schedule", "samplers", "models"];
 const MASK = "[MASK]", WORD = "[WORD]", BLANK = "░", DOT = "·";
 const MOST_STEPS = 1024; // of a request
-const MOST_STATES = 160, MOST_NUMBERS = 200_000; // of a chain that are kept
+const MOST_STATES = 160, MOST_NUMBERS = 200_000; // of a stored chain
 
 const EXAMPLES = {
   infill: "the history of the roman empire begins with the city of rome",
@@ -21,7 +20,7 @@ function make(tag, properties = {}, ...children) {
   return element;
 }
 
-// ---- what is kept ---------------------------------------------------------------------------------------------------
+// ---- stored state --------------------------------------------------------------------------------------------------
 
 const kept = (() => {
   try { return JSON.parse(localStorage.getItem("unnoise-studio")) ?? {}; } catch { return {}; }
@@ -35,10 +34,10 @@ function keep() {
   }
 }
 
-// What a model has written is shown with that model alone.
+// A result is shown only with the model that made it.
 const resultOf = (view) => model && kept.results[view]?.model === model.name ? kept.results[view] : null;
 
-// What is under way in this tab, by view. After a reload it is asked for again: the same seed gives the same result.
+// Running jobs of this tab, by view. They start again after a reload: the same seed gives the same result.
 const underWay = (() => {
   try { return JSON.parse(sessionStorage.getItem("unnoise-studio")) ?? {}; } catch { return {}; }
 })();
@@ -48,12 +47,12 @@ function keepUnderWay(view, task) {
   try { sessionStorage.setItem("unnoise-studio", JSON.stringify(underWay)); } catch { /* kept nowhere */ }
 }
 
-let leaving = false; // a request that ends because the page is left is still under way
+let leaving = false; // a request that ends with the page counts as running
 addEventListener("beforeunload", () => { leaving = true; setTimeout(() => { leaving = false; }, 3000); });
 addEventListener("pagehide", () => { leaving = true; });
 addEventListener("pageshow", () => { leaving = false; });
 
-// ---- talking to the studio ------------------------------------------------------------------------------------------
+// ---- requests -------------------------------------------------------------------------------------------------------
 
 async function request(path, body, signal) {
   const options = body === undefined ? {} : {
@@ -89,8 +88,8 @@ function showError(message) {
   $("error").hidden = !message;
 }
 
-// The button of a form starts its job, and stops it while it runs. `ask` makes a task of the inputs: a path and a body;
-// `work` does it.
+// Connect the button of a form: it starts a job, or stops the running one. `ask` turns the inputs into a task (a path and a body)
+// and `work` runs it.
 const jobs = {};
 
 function onRun(view, ask, work) {
@@ -135,7 +134,7 @@ function showStatus(view, text) {
 
 // ---- inputs ---------------------------------------------------------------------------------------------------------
 
-let model = null; // what the studio says about the chosen one
+let model = null; // description of the selected model
 
 function inputs(view) {
   const form = $(`form-${view}`), values = {};
@@ -160,7 +159,7 @@ function restoreInputs(view) {
   }
 }
 
-// What a form says about how to write; a sampler's own fields go into its name, as in remasking:rate=0.05.
+// The sampling options of a form; the fields of a sampler are part of its name, as in remasking:rate=0.05.
 function sampling(form) {
   const { steps, temperature, top_p, seed } = form, options = { model: model.name, steps, temperature, top_p, seed };
   const chosen = model.samplers.find((one) => one.name === form.sampler);
@@ -171,7 +170,7 @@ function sampling(form) {
   return options;
 }
 
-// The fields of the chosen sampler, each as what it is: a number, a choice, or yes and no.
+// Inputs for the fields of the selected sampler: numbers, choices and flags.
 function showSamplerFields(view) {
   const form = $(`form-${view}`), place = form.querySelector(".sampler-fields");
   const chosen = model.samplers.find((one) => one.name === form.elements.sampler?.value);
@@ -236,7 +235,7 @@ function play() {
   }, Math.max(30, 6000 / chain.frames.length));
 }
 
-// What else could stand at a position; the last question is the one that counts.
+// Show the alternatives at a position; only the latest request counts.
 function showCandidates(place) {
   const frame = chain.frames[chain.at];
   if (!frame?.ids || place < 0 || place >= frame.ids.length) return;
@@ -333,7 +332,7 @@ function startChain() {
 
 // ---- images ---------------------------------------------------------------------------------------------------------
 
-// Draw an image of the chosen model: a pixel that is not there yet is transparent.
+// Draw an image; masked pixels are transparent.
 function paint(canvas, ids) {
   const { height, width, channels, levels } = model.image, image = new ImageData(width, height);
   for (let i = 0; i < height * width; i += 1) {
@@ -353,17 +352,17 @@ function showPictures(place, rows) {
   while (place.children.length < rows.length) {
     const canvas = make("canvas"), button = make("button", { type: "button", className: "picture" }, canvas);
     button.onclick = () => choosePicture(canvas.ids);
-    button.setAttribute("aria-label", `image ${place.children.length + 1}: keep a half of it`);
+    button.setAttribute("aria-label", `image ${place.children.length + 1}: keep half of it`);
     place.append(button);
   }
   rows.forEach((ids, i) => paint(place.children[i].firstChild, ids));
   place.classList.toggle("one", rows.length === 1);
 }
 
-// The image of which a half is kept, in the view Fill in.
+// The chosen image in the view Fill in.
 function choosePicture(ids) {
   const isWhole = ids.every((level) => level < model.image.levels);
-  if (!isWhole) return showError("This image is not whole yet: go to the last moment of its chain.");
+  if (!isWhole) return showError("This image is not complete: go to the end of its chain.");
   kept.source = { model: model.name, ids };
   keep();
   showSource();
@@ -384,13 +383,13 @@ function showSource() {
       left: column < Math.floor(width / 2), right: column >= Math.floor(width / 2) }[given];
   };
   const canvas = $("source").firstChild ?? $("source").appendChild(make("canvas", { role: "img" }));
-  canvas.setAttribute("aria-label", `the ${given} half of the chosen image`);
+  canvas.setAttribute("aria-label", `${given} half of the chosen image`);
   paint(canvas, ids.map((level, i) => isKept(i) ? level : levels));
 }
 
 // ---- filling in -----------------------------------------------------------------------------------------------------
 
-const past = []; // texts before the last changes
+const past = []; // earlier texts, for undo
 
 function change(text) {
   const editor = $("editor");
@@ -402,7 +401,7 @@ function change(text) {
 
 async function blankSelection() {
   const editor = $("editor"), { selectionStart: start, selectionEnd: stop, value } = editor;
-  if (start === stop) return showError("Select the part of the text that is to be blanked.");
+  if (start === stop) return showError("Select the text to blank.");
   showError("");
   const chosen = value.slice(start, stop), already = chosen.split(BLANK).length - 1;
   try {
@@ -415,7 +414,7 @@ async function blankSelection() {
   } catch (error) { showError(error.message); }
 }
 
-// A mark for each word that is selected, or one where the caret is: the model chooses how long each is.
+// Replace each selected word by a mark, or insert one at the caret; the model chooses its length.
 function blankWords() {
   const editor = $("editor"), { selectionStart: start, selectionEnd: stop, value } = editor;
   showError("");
@@ -437,18 +436,18 @@ function showVariants(lines) {
     const filled = line.pieces.filter((piece) => piece.new);
     const confidence = filled.reduce((sum, piece) => sum + piece.confidence, 0) / Math.max(1, filled.length);
     const accept = make("button", { type: "button", onclick: () => { change(line.text); $("editor").focus(); } }, "Accept");
-    return make("li", {}, make("p", {}, ...parts), make("small", { className: "soft", title: "mean probability of what was filled in" }, `${percent(confidence)} sure`),
+    return make("li", {}, make("p", {}, ...parts), make("small", { className: "soft", title: "mean probability of the new text" }, `${percent(confidence)} confidence`),
       accept);
   }));
 }
 
 function askInfill(form) {
   if (model.image) {
-    if (!source()) throw new Error("There is no image yet of which a half could be kept: draw some in Chain and choose one.");
+    if (!source()) throw new Error("There is no image yet: sample some in Chain and choose one.");
     return { path: "api/images", body: { ...sampling(form), images: form.variants, given: form.given, ids: source() } };
   }
   const template = form.text.replaceAll(BLANK, MASK);
-  if (!/\[(MASK|GAP|WORD)\]/.test(template)) throw new Error("Nothing is blank yet: select a part of the text and blank it.");
+  if (!/\[(MASK|GAP|WORD)\]/.test(template)) throw new Error("Nothing is blank yet: select some text and blank it.");
   return { path: "api/infill", body: { ...sampling(form), template, variants: form.variants } };
 }
 
@@ -489,7 +488,7 @@ function startInfill() {
 
 // ---- spelling -------------------------------------------------------------------------------------------------------
 
-// An edit's `choice` is what stands there in the end: its word, an alternative, or what stood there before.
+// `choice` of an edit is the final text: the correction, an alternative, or the original.
 let spelling = { text: "", edits: [] };
 
 function corrected() {
@@ -535,7 +534,7 @@ function showSpelling() {
       make("span", { className: "sure" }, percent(edit.confidence)),
       make("span", { className: "others" },
         ...options.map(([word, p]) => button(`${word} ${percent(p)}`, word, "write")),
-        button("as it was", edit.before, "keep"),
+        button("keep original", edit.before, "keep"),
         make("button", { type: "button", onclick: () => never(edit) }, `always keep “${edit.before}”`)));
   }));
   if (focused) [...$("edits").querySelectorAll("button")].find((one) => one.dataset.key === focused)?.focus();
@@ -594,9 +593,9 @@ function startSpelling() {
   show();
 }
 
-// ---- into noise and back ----------------------------------------------------------------------------------------------
+// ---- noising and denoising --------------------------------------------------------------------------------------------
 
-// The path of a text into noise, and what came back of one of its moments.
+// A text along a path of noise, and the result of denoising from one of its times.
 const path = () => resultOf("noise");
 const changedTokens = (ids) => ids.filter((id, i) => id !== path().states[0].ids[i]).length;
 const share = (ids) => `${Math.round(100 * changedTokens(ids) / ids.length)}\u2009%`;
@@ -621,8 +620,8 @@ function showNoise() {
   $("how-noisy").textContent = `t = ${t.toFixed(2)}, ${share(ids)} noised`;
   moment.setAttribute("aria-valuetext", $("how-noisy").textContent);
   const own = found.query.noise === "" && model.comes_back;
-  const why = own ? "" : model.comes_back ? `Only along its own noise can ${model.name} come back: choose “own”.`
-    : `${model.method} has no noise of this kind, and so cannot come back.`;
+  const why = own ? "" : model.comes_back ? `${model.name} can denoise only its own noise: choose “own”.`
+    : `${model.method} has no noise of this kind and cannot denoise.`;
   $("no-way-back").textContent = why;
   $("no-way-back").hidden = !why;
   form.querySelector(".run").disabled = !own || (moment.value === "0" && !jobs.back.isRunning());
@@ -630,7 +629,7 @@ function showNoise() {
   $("returned").hidden = !fits;
   if (!fits) return showStatus("back", "");
   showNoised($("returned"), back.ids, back.shown);
-  showStatus("back", `Back from t = ${back.from.toFixed(2)} to t = ${back.t.toFixed(2)}: ${share(back.ids)} unlike the text.`);
+  showStatus("back", `From t = ${back.from.toFixed(2)} to t = ${back.t.toFixed(2)}: ${share(back.ids)} of the tokens differ from the text.`);
 }
 
 onRun("noise", (form) => ({ path: "api/noise", body: { model: model.name, text: form.text, noise: form.noise, seed: form.seed } }),
@@ -676,7 +675,7 @@ function svg(tag, attributes = {}, ...children) {
   return element;
 }
 
-// A frame with axes; `plot` gets functions from values to coordinates.
+// A chart with axes; `plot` gets functions from values to coordinates.
 function chart(title, { xs, ys, x, y, height = 230, ticks = true }, plot) {
   const width = Math.max(280, Math.min($("charts").clientWidth, 900)), left = 44, bottom = height - 34;
   const at = (v) => left + (v - xs[0]) / (xs[1] - xs[0]) * (width - left - 8);
@@ -693,7 +692,7 @@ function chart(title, { xs, ys, x, y, height = 230, ticks = true }, plot) {
   return make("figure", {}, make("figcaption", {}, title), picture);
 }
 
-// The next number with one digit that reads well.
+// The next round number with one digit.
 function rounded(v) {
   const unit = 10 ** Math.floor(Math.log10(v));
   return unit * [1, 2, 4, 5, 10].find((digit) => digit * unit >= v);
@@ -704,12 +703,12 @@ const tidy = (v) => Number(v.toFixed(Math.abs(v) < 10 ? 2 : 0)).toString();
 function drawSchedule(result) {
   const figures = [], names = Object.keys(result.curves);
   if (!names.length) {
-    return $("charts").replaceChildren(make("p", {}, `${model.method} has no noise schedule: there is no α(t) to draw.`));
+    return $("charts").replaceChildren(make("p", {}, `${model.method} has no noise schedule α(t).`));
   }
   const [whole, token] = model.image ? ["an image", "pixel"] : ["a text", "token"];
   const timeAxis = `t (0 is ${model.image ? "the image" : "text"}, 1 is noise)`;
   const learned = result.exponents.length ? ` (the mean over ${token}s)` : "";
-  figures.push(chart(`How much of ${whole} is left at time t${learned}${names.length > 1 ? `: ${names.join("; ")}` : ""}`,
+  figures.push(chart(`Share of ${whole} that is left at time t${learned}${names.length > 1 ? `: ${names.join("; ")}` : ""}`,
     { xs: [0, 1], ys: [0, 1], x: timeAxis, y: "α(t)" }, (at, up) => names.map((name, i) => svg("path", {
       class: i ? "curve second" : "curve",
       d: result.curves[name].map((v, k) => `${k ? "L" : "M"}${at(result.t[k]).toFixed(1)} ${up(v).toFixed(1)}`).join(""),
@@ -760,7 +759,7 @@ function showResults() {
   }));
 }
 
-const distributionOf = (name) => model.samplers.find((sampler) => sampler.name === name)?.distribution ?? "is not for this model";
+const distributionOf = (name) => model.samplers.find((sampler) => sampler.name === name)?.distribution ?? "does not serve this model";
 
 function askSamplers(form) {
   if (!form.samplers.length) throw new Error("Choose at least one sampler.");
@@ -812,7 +811,7 @@ onRun("models", askModels, async ({ path, body }, signal) => {
   }
 });
 
-// The models of text, of which the last three are chosen.
+// The text models; the last three are selected.
 function offerModels(list) {
   const chosen = new Set(kept.inputs.models?.samplers ?? list.slice(-3).map(({ name }) => name));
   $("choose-models").replaceChildren($("choose-models").querySelector("legend"), ...list.map(({ name, method }) =>
@@ -842,9 +841,9 @@ function showView() {
 
 // ---- the model ------------------------------------------------------------------------------------------------------
 
-let opening = 0; // how often a model was chosen: an answer about an earlier one is too late
+let opening = 0; // number of selections of a model; responses to earlier ones are ignored
 
-// Until a model is open nothing can be asked for, and no other model's results are shown.
+// Disable the page until a model is open, and hide the results of other models.
 async function openModel(name) {
   const turn = opening += 1;
   await Promise.all(Object.values(jobs).map((job) => job.stop()));
@@ -878,7 +877,7 @@ async function openModel(name) {
   showModel();
 }
 
-// The page for the chosen model, or for none.
+// Update the page for the selected model, if any.
 function showModel() {
   $("model-error").hidden = true;
   $("main").inert = !model;
@@ -886,7 +885,7 @@ function showModel() {
   document.body.dataset.kind = model?.image ? "image" : "text";
   for (const button of document.querySelectorAll(".run")) button.disabled = !model;
   const why = !model || model.corrects ? "" : model.image ? "This is a model of images: there is no spelling to check."
-    : "This model cannot check spelling: it has no list of words, or its noise is neither masks nor uniform.";
+    : "This model cannot check spelling: it needs a list of words, and masked or uniform noise.";
   $("no-spelling").textContent = why;
   $("no-spelling").hidden = !why;
   if (why) $("form-spelling").querySelector(".run").disabled = true;
@@ -933,7 +932,7 @@ function offerLabels() {
   }
 }
 
-// What was recommended by the last model becomes what this one recommends; what was chosen otherwise stays.
+// Replace the recommendations of the last model by those of this one; keep the user's choices.
 function fitSampling() {
   const plain = { steps: 64, temperature: 1, top_p: 1 }, before = kept.sampling ?? plain, now = { ...plain, ...model.sampling };
   now.steps = Math.min(now.steps, MOST_STEPS);
@@ -946,7 +945,7 @@ function fitSampling() {
   kept.sampling = { steps: now.steps, temperature: now.temperature, top_p: now.top_p };
 }
 
-// A length that was the last model's own becomes this one's own; no number is larger than this model takes.
+// Replace the length of the last model by the length of this one, and limit all numbers.
 function fitInputs() {
   for (const field of document.querySelectorAll("input[name=length]")) {
     if (!field.value || Number(field.value) === kept.length || Number(field.value) > model.length) field.value = model.length;
@@ -960,16 +959,16 @@ function fitInputs() {
       if (Number(field.value) > limit) field.value = limit;
     }
   }
-  const blanks = model.variable_length ? "[GAP] where something is missing" : "[MASK] for each blank token";
+  const blanks = model.variable_length ? "[GAP] for missing text" : "[MASK] for each blank token";
   for (const field of document.querySelectorAll("textarea[name=template]")) {
-    field.placeholder = `empty: write freely; or a text with ${blanks}`;
+    field.placeholder = `empty, or a text with ${blanks}`;
   }
 }
 
-// ---- the start ------------------------------------------------------------------------------------------------------
+// ---- start ----------------------------------------------------------------------------------------------------------
 
 async function start() {
-  if (location.search) history.replaceState(null, "", location.pathname + location.hash); // the token is in a cookie by now
+  if (location.search) history.replaceState(null, "", location.pathname + location.hash); // the token is now in a cookie
   for (const place of document.querySelectorAll(".sampling")) place.append($("sampling").content.cloneNode(true));
   $("form-samplers").querySelector(".pick").remove();
   for (const view of ["noise", "models"]) {

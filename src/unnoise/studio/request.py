@@ -1,4 +1,4 @@
-"""Reading a request: every field has a type and a bound, and what is wrong is said in one sentence."""
+"""Typed and bounded fields of a JSON request; every mistake is one sentence."""
 
 import asyncio
 import json
@@ -9,86 +9,90 @@ from starlette.requests import Request
 
 MOST_BYTES = 200_000  # of a request
 SECONDS_TO_ARRIVE = 10.0
-MOST_CHARACTERS = 20_000  # characters of any text
+MOST_CHARACTERS = 20_000  # of a text
 MOST_STEPS = 1024
-MOST_SEED = 2**53 - 1  # what JavaScript counts exactly
+MOST_SEED = 2**53 - 1  # largest exact integer in JavaScript
 
 
 class BadRequest(Exception):
-    """A request that is not served: the sentence, the HTTP status, the field that is at fault, and OpenAI's code, if any."""
+    """A refused request: a sentence, the HTTP status, the name of the wrong field, and OpenAI's error code if there is one."""
 
     def __init__(self, message: str, status: int = 400, param: str | None = None, code: str | None = None):
         super().__init__(message)
         self.status, self.param, self.code = status, param, code
 
+    def body(self) -> dict[str, Any]:
+        """Return the error as OpenAI's clients expect it."""
+        kind = "invalid_request_error" if self.status < 500 else "server_error"
+        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
+
 
 class RequestFields:
-    """The fields of a JSON object. Each is read once by its reader; `done` refuses what nobody read."""
+    """The fields of a JSON object. `done` refuses fields that no method has used."""
 
     def __init__(self, body: Any):
         if not isinstance(body, dict):
             raise BadRequest("The request must be a JSON object.")
         self.body: dict[str, Any] = body
-        self._read: set[str] = set()
+        self._used: set[str] = set()
 
     def done(self) -> None:
-        """Refuse a field that nobody asked for, so that a misspelled one is noticed."""
-        if unknown := sorted(self.body.keys() - self._read):
+        """Raise BadRequest if there is a field that nobody used, such as a misspelled one."""
+        if unknown := sorted(self.body.keys() - self._used):
             raise BadRequest(f"The field {unknown[0][:40]!r} is unknown here.", param=unknown[0][:40])
 
     def ignore(self, *names: str) -> None:
-        """Let these be there unread."""
-        self._read.update(names)
+        """Accept these fields without using them."""
+        self._used.update(names)
 
     def given(self, name: str) -> bool:
-        """Whether a field is there, and is not null."""
-        self._read.add(name)
+        """Return whether a field is present and not null."""
+        self._used.add(name)
         return self.body.get(name) is not None
 
-    def _take(self, name: str, default: Any) -> Any:
-        self._read.add(name)
-        value = self.body.get(name)
-        if value is not None:
-            return value
-        if default is None:
-            raise BadRequest(f"The field {name!r} is missing.", param=name)
-        return default
-
     def text(self, name: str, default: str | None = None, most: int = MOST_CHARACTERS) -> str:
-        """A text of at most `most` characters."""
+        """Return a text of at most `most` characters."""
         return _text(name, self._take(name, default), most)
 
     def texts(self, name: str, count: int, most: int = 100) -> list[str]:
-        """At most `count` texts; none by default."""
+        """Return at most `count` texts; the default is none."""
         return [_text(name, item, most) for item in self._list(name, [], count)]
 
     def choice(self, name: str, options: Collection[str], default: str) -> str:
-        """One of the options."""
-        return _choice(name, self._take(name, default), options)
+        """Return one of the options."""
+        value = self._take(name, default)
+        if not isinstance(value, str) or value not in options:
+            raise _mistake(name, f"one of {', '.join(options)}", value)
+        return value
 
     def whole(self, name: str, least: int, most: int, default: int | None = None) -> int:
-        """A whole number."""
+        """Return a whole number."""
         return _whole(name, self._take(name, default), least, most)
 
     def wholes(self, name: str, most: int, count: int) -> list[int]:
-        """At most `count` whole numbers from 0 to `most`."""
+        """Return at most `count` whole numbers from 0 to `most`."""
         return [_whole(name, item, 0, most) for item in self._list(name, None, count)]
 
     def number(self, name: str, least: float, most: float, default: float) -> float:
-        """A number."""
+        """Return a number."""
         value = self._take(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-            raise BadRequest(
-                f"The field {name!r} must be a number from {least:g} to {most:g}, found {_shown(value)}.", param=name
-            )
+            raise _mistake(name, f"a number from {least:g} to {most:g}", value)
         return float(value)
 
     def flag(self, name: str) -> bool:
-        """True or false; false by default."""
+        """Return true or false; the default is false."""
         value = self._take(name, False)
         if not isinstance(value, bool):
-            raise BadRequest(f"The field {name!r} must be true or false, found {_shown(value)}.", param=name)
+            raise _mistake(name, "true or false", value)
         return value
+
+    def _take(self, name: str, default: Any) -> Any:
+        if self.given(name):
+            return self.body[name]
+        if default is None:
+            raise BadRequest(f"The field {name!r} is missing.", param=name)
+        return default
 
     def _list(self, name: str, default: list[Any] | None, count: int) -> list[Any]:
         value = self._take(name, default)
@@ -98,7 +102,7 @@ class RequestFields:
 
 
 async def read_fields(request: Request) -> RequestFields:
-    """The JSON object of a request, or BadRequest."""
+    """Return the fields of a request, or raise BadRequest."""
     if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
         raise BadRequest("The request must be JSON (content-type: application/json).", 415)
     body = bytearray()
@@ -117,7 +121,7 @@ async def read_fields(request: Request) -> RequestFields:
 
 def _text(name: str, value: Any, most: int) -> str:
     if not isinstance(value, str):
-        raise BadRequest(f"The field {name!r} must be a text, found {_shown(value)}.", param=name)
+        raise _mistake(name, "a text", value)
     if len(value) > most:
         raise BadRequest(f"The field {name!r} may have {most} characters, found {len(value)}.", param=name)
     if any("\ud800" <= character <= "\udfff" for character in value):
@@ -125,22 +129,15 @@ def _text(name: str, value: Any, most: int) -> str:
     return value
 
 
-def _choice(name: str, value: Any, options: Collection[str]) -> str:
-    if not isinstance(value, str) or value not in options:
-        raise BadRequest(f"The field {name!r} must be one of {', '.join(options)}, found {_shown(value)}.", param=name)
-    return value
-
-
 def _whole(name: str, value: Any, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise BadRequest(
-            f"The field {name!r} must be a whole number from {least} to {most}, found {_shown(value)}.", param=name
-        )
+        raise _mistake(name, f"a whole number from {least} to {most}", value)
     return value
 
 
-def _shown(value: Any) -> str:
+def _mistake(name: str, expected: str, value: Any) -> BadRequest:
     if isinstance(value, dict | list):
-        return "an object" if isinstance(value, dict) else "a list"
-    shown = repr(value)
-    return shown if len(shown) <= 40 else f"{shown[:40]}…"
+        shown = "an object" if isinstance(value, dict) else "a list"
+    else:
+        shown = repr(value) if len(repr(value)) <= 40 else f"{repr(value)[:40]}…"
+    return BadRequest(f"The field {name!r} must be {expected}, found {shown}.", param=name)

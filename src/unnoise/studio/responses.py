@@ -1,4 +1,4 @@
-"""How results and mistakes are sent: one answer, or a stream of messages; a mistake is one sentence."""
+"""Responses of the studio: one JSON object, or a stream of messages; an error is one sentence."""
 
 import asyncio
 import json
@@ -16,50 +16,40 @@ from unnoise.studio.request import BadRequest
 log = logging.getLogger(__name__)
 
 
-def error_body(message: str, status: int, param: str | None = None, code: str | None = None) -> Message:
-    """A mistake as OpenAI's clients read it: one sentence, and the field that is at fault."""
-    kind = "invalid_request_error" if status < 500 else "server_error"
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
-
-
-def error_response(message: str, status: int, param: str | None = None, code: str | None = None) -> JSONResponse:
-    """The same as an answer."""
-    return JSONResponse(error_body(message, status, param, code), status)
-
-
-def error_parts(error: Exception) -> tuple[str, int, str | None, str | None]:
-    """What went wrong, for a person; the HTTP status, the field and the code."""
+def as_bad_request(error: Exception) -> BadRequest:
+    """Return the sentence and the HTTP status for any error; unexpected errors are logged."""
     if isinstance(error, BadRequest):
-        return str(error), error.status, error.param, error.code
-    return *_sentence(error), None, None
-
-
-def _sentence(error: Exception) -> tuple[str, int]:
+        return error
     if isinstance(error, QueueFull):
-        return "The studio is busy with other requests; try again in a moment.", 503
+        return BadRequest("The studio is busy with other requests; try again in a moment.", 503)
     if isinstance(error, ShareTaken):
-        return f"Too many requests at once: {error}.", 429
+        return BadRequest(f"Too many requests at once: {error}.", 429)
     if isinstance(error, ValueError):
         text = str(error)
-        return text[:1].upper() + text[1:].rstrip(".") + ".", 400
+        return BadRequest(text[:1].upper() + text[1:].rstrip(".") + ".", 400)
     log.error("a request failed", exc_info=error)
-    return "Something went wrong in the studio; its log has the details.", 500
+    return BadRequest("Something went wrong in the studio; its log has the details.", 500)
+
+
+def error_response(error: Exception) -> JSONResponse:
+    """Return an error as a response."""
+    refused = as_bad_request(error)
+    return JSONResponse(refused.body(), refused.status)
 
 
 def encoded(message: Message) -> str:
-    """A message as JSON."""
+    """Return a message as compact JSON."""
     return json.dumps(message, ensure_ascii=False, separators=(",", ":"))
 
 
 class JobStream(StreamingResponse):
-    """A job's messages as they come; the job ends when the reader leaves."""
+    """A stream of a job's messages; the job ends when the client leaves."""
 
     def __init__(self, job: Job, content: AsyncIterator[str], media_type: str):
         super().__init__(content, media_type=media_type)
         self.job = job
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send, then stop the job."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -67,7 +57,7 @@ class JobStream(StreamingResponse):
 
 
 async def begun(job: Job) -> AsyncIterator[Message]:
-    """A job's messages, once the first is there: what is refused before that is said by the status."""
+    """Wait for a job's first message and return all messages; an earlier error becomes the HTTP status."""
     messages = aiter(job)
     try:
         first = await anext(messages, None)
@@ -78,18 +68,18 @@ async def begun(job: Job) -> AsyncIterator[Message]:
 
 
 async def _with_first(messages: AsyncIterator[Message], first: Message | None) -> AsyncIterator[Message]:
-    """The messages, the first of which was already read; a mistake on the way becomes the last one."""
+    """Yield the first message and all later ones; an error on the way becomes the last message."""
     try:
         if first is not None:
             yield first
         async for message in messages:
             yield message
     except Exception as error:
-        yield error_body(*error_parts(error))
+        yield as_bad_request(error).body()
 
 
 async def all_messages(request: Request, job: Job) -> list[Message]:
-    """Every message of a job, unless the client leaves before its end."""
+    """Return every message of a job, or raise ClientDisconnect if the client leaves first."""
 
     async def disconnected() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -110,29 +100,25 @@ async def all_messages(request: Request, job: Job) -> list[Message]:
         working.cancel()
 
 
-# ---- handlers of exceptions ----------------------------------------------------------------------------------------------
+# ---- exception handlers --------------------------------------------------------------------------------------------------
 
 
 async def _on_mistake(request: Request, error: Exception) -> Response:
-    return error_response(*error_parts(error))
+    return error_response(error)
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     sentences = {404: "There is nothing at this address.", 405: "This address does not take such a request."}
-    return error_response(sentences.get(error.status_code, error.detail), error.status_code)
+    return error_response(BadRequest(sentences.get(error.status_code, error.detail), error.status_code))
 
 
 async def _on_disconnect(request: Request, error: Exception) -> Response:
-    return Response(status_code=499)  # nobody reads it
+    return Response(status_code=499)  # the client has left
 
 
 EXCEPTION_HANDLERS = {
+    **dict.fromkeys((BadRequest, QueueFull, ShareTaken, ValueError, Exception), _on_mistake),
     HTTPException: _on_http_exception,
     ClientDisconnect: _on_disconnect,
-    BadRequest: _on_mistake,
-    QueueFull: _on_mistake,
-    ShareTaken: _on_mistake,
-    ValueError: _on_mistake,
-    Exception: _on_mistake,
 }

@@ -1,4 +1,4 @@
-"""Serving the studio at an address of this machine."""
+"""The web server of the studio."""
 
 import secrets
 from collections.abc import Iterable
@@ -20,9 +20,9 @@ def serve(
     device: str = "cpu",
     token: str | None = None,
 ) -> None:
-    """Open the studio at http://host:port until it is interrupted; port 0 is any free one.
+    """Run the studio at http://host:port until interrupted; port 0 is any free port.
 
-    token: what a client must send. Where other machines reach the host and none is given, one is made up and printed.
+    token: access token of clients. If other machines can reach the host, the default is a random token, which is printed.
     """
     address = find_address(host)
     if token is None and not address.is_loopback:
@@ -31,10 +31,10 @@ def serve(
     listener = address.listen(port)
     print(f"unnoise studio: {address.url(listener.getsockname()[1], token)}", flush=True)
     if address.host in EVERYWHERE:
-        print(f"From another machine, put this one's IP address in place of {address.host}.", flush=True)
+        print(f"From another machine, replace {address.host} by this machine's IP address.", flush=True)
     uvicorn.Server(server_config(app)).run(sockets=[listener])
 
 
 def server_config(app: ASGIApp, protocol: type[TimedProtocol] = TimedProtocol, log_level: str = "warning") -> uvicorn.Config:
-    """How uvicorn serves the studio: HTTP alone, and a client is whoever is connected, whatever its headers say."""
+    """Return the uvicorn configuration: HTTP only, and clients are identified by connection, not by proxy headers."""
     return uvicorn.Config(app, http=protocol, ws="none", proxy_headers=False, log_level=log_level, timeout_graceful_shutdown=2)

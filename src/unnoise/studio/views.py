@@ -1,4 +1,4 @@
-"""What the views of the page ask for: generators that read a request, then work step by step and yield messages."""
+"""The views of the page: generators that parse a request and yield messages step by step."""
 
 import tempfile
 from dataclasses import asdict
@@ -31,16 +31,16 @@ from unnoise.studio.options import (
 from unnoise.studio.request import MOST_STEPS, BadRequest, RequestFields
 
 MOST_VARIANTS = 8
-MOST_WORDS = 8  # marks of a text
+MOST_WORDS = 8  # [WORD]s of a text
 MOST_SAMPLERS = 20
-SPELLING_PIECE = 480  # characters whose spelling is checked at once
-SPELLING_CONTEXT = 96  # and that are read before them; twice as many after them
+SPELLING_PIECE = 480  # characters checked at once
+SPELLING_CONTEXT = 96  # characters of context before them; twice as many after them
 CURVE_POINTS = 101
 MOST_EXPONENTS = 60  # tokens whose exponents are shown
 
 
 def chain(models: Models, fields: RequestFields) -> Steps:
-    """Every state of a chain, then its text."""
+    """Yield every state of a chain, then its text."""
     run = requested_chain(models, fields)
     known: set[int] = set()
     for step in run:
@@ -49,7 +49,7 @@ def chain(models: Models, fields: RequestFields) -> Steps:
 
 
 def replay(models: Models, fields: RequestFields) -> Steps:
-    """The same chain as a page that plays by itself."""
+    """Yield the same chain as an animated HTML page."""
     run = requested_chain(models, fields)
     steps = []
     for step in run:
@@ -61,7 +61,7 @@ def replay(models: Models, fields: RequestFields) -> Steps:
 
 
 def infill(models: Models, fields: RequestFields) -> Steps:
-    """Variants of a text with blanks, one after another; each has a seed of its own."""
+    """Yield variants of a text with blanks, each with its own seed."""
     model = requested_text_model(models, fields)
     template = fields.text("template")
     count = fields.whole("variants", 1, MOST_VARIANTS, 3)
@@ -79,7 +79,7 @@ def infill(models: Models, fields: RequestFields) -> Steps:
 
 
 def fill_words(model: Model, text: str, count: int, options: dict[str, Any]) -> Steps:
-    """The likeliest variants of a text with [WORD]s, the likeliest first; each word with its probability."""
+    """Yield the likeliest variants of a text with [WORD]s, and the probability of each word."""
     if text.count(WORD) > MOST_WORDS:
         raise BadRequest(f"A text may have {MOST_WORDS} marks {WORD}, found {text.count(WORD)}.", param="template")
     check_only_words(text)
@@ -95,16 +95,16 @@ def fill_words(model: Model, text: str, count: int, options: dict[str, Any]) -> 
 
 
 def blank(models: Models, fields: RequestFields) -> Steps:
-    """The blanks that stand for a stretch of text: a mask for each of its tokens, or a gap where the model chooses."""
+    """Yield the blanks for a selected text: a [MASK] for each token, or a [GAP] if the model chooses the length."""
     model = requested_text_model(models, fields)
     text = fields.text("text")
     fields.done()
-    inside = f" {text.removeprefix(' ')}" if model.codec.joins_blanks else text  # as it is read after a blank
+    inside = f" {text.removeprefix(' ')}" if model.codec.joins_blanks else text  # tokenized as after a blank
     yield {"blank": GAP if model.process.variable_length else MASK * len(model.codec.encode(inside))}
 
 
 def candidates(models: Models, fields: RequestFields) -> Steps:
-    """What could stand at a position of a state; where noise is masking, that position is masked first."""
+    """Yield the likeliest tokens at a position of a state; masked noise masks the position first."""
     model = requested_text_model(models, fields)
     ids = fields.wholes("ids", model.process.states - 1, model.length)
     place = fields.whole("place", 0, model.length - 1)
@@ -116,7 +116,7 @@ def candidates(models: Models, fields: RequestFields) -> Steps:
 
 
 def correct(models: Models, fields: RequestFields) -> Steps:
-    """The edits of a text as they are found, piece by piece; each piece is read with the text before and after it."""
+    """Yield the corrections of a text piece by piece; each piece is checked with the text around it as context."""
     model = requested_text_model(models, fields)
     text = fields.text("text")
     strength = fields.number("strength", 0, 1, 0.5)
@@ -135,7 +135,7 @@ def correct(models: Models, fields: RequestFields) -> Steps:
 
 
 def schedule(models: Models, fields: RequestFields) -> Steps:
-    """The curves α(t), how many tokens come with each of so many steps, and the learned exponents."""
+    """Yield the curves α(t), the expected number of new tokens of each step, and the learned exponents."""
     model = requested_model(models, fields).model
     steps = fields.whole("steps", 1, MOST_STEPS, 64)
     fields.done()
@@ -145,7 +145,7 @@ def schedule(models: Models, fields: RequestFields) -> Steps:
     curves = model.process.curves()
     means = {name: (lambda t, alpha=alpha: alpha(t).view(len(t), -1).mean(1)) for name, alpha in curves.items()}
     counts: list[float] = []
-    if means:  # a step goes from one time to the next; the last one writes all that is left
+    if means:  # the last step reveals all remaining tokens
         alpha = next(iter(means.values()))(torch.tensor(times[1:], dtype=torch.float64)) if steps > 1 else torch.zeros(0)
         levels = torch.cat([torch.zeros(1), alpha.cpu(), torch.ones(1)])
         counts = (model.length * levels.diff()).tolist()
@@ -162,7 +162,7 @@ def schedule(models: Models, fields: RequestFields) -> Steps:
 
 
 def compare(models: Models, fields: RequestFields) -> Steps:
-    """The same task and seed for several samplers, one after another."""
+    """Yield samples of the same task and seed by several samplers, one after another."""
     model = requested_model(models, fields).model
     if isinstance(model.codec, Pixels):
         yield from compare_images(models, fields, MOST_SAMPLERS)

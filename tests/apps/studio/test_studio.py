@@ -245,7 +245,7 @@ def test_a_chain_as_a_page(client: TestClient) -> None:
         ("../v1/completions", {"prompt": "a" * 24}, 400, "no room"),
         ("../v1/completions", {"prompt": "a", "max_tokens": 24}, 400, "from 1 to 23"),
         ("../v1/completions", {"prompt": "a", "n": 9}, 400, "from 1 to 8"),
-        ("../v1/completions", {"prompt": "a", "logprobs": 3}, 400, "not served"),
+        ("../v1/completions", {"prompt": "a", "logprobs": 3}, 400, "not supported"),
         ("../v1/completions", {"prompt": 3}, 400, "must be a text"),
         ("../v1/completions", {"model": "gpt-4", "prompt": "a"}, 404, "no model"),
     ],

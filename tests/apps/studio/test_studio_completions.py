@@ -167,10 +167,10 @@ def test_best_of_takes_the_surest(client: TestClient, folders: list[Path]) -> No
     ("body", "param", "says"),
     [
         ({"tempreature": 1}, "tempreature", "unknown"),
-        ({"logprobs": 0}, "logprobs", "not served"),
-        ({"logit_bias": {"5": 1}}, "logit_bias", "not served"),
-        ({"presence_penalty": 0.5}, "presence_penalty", "not served"),
-        ({"frequency_penalty": -1}, "frequency_penalty", "not served"),
+        ({"logprobs": 0}, "logprobs", "not supported"),
+        ({"logit_bias": {"5": 1}}, "logit_bias", "not supported"),
+        ({"presence_penalty": 0.5}, "presence_penalty", "not supported"),
+        ({"frequency_penalty": -1}, "frequency_penalty", "not supported"),
         ({"n": 3, "best_of": 2}, "best_of", "from 3 to 20"),
         ({"best_of": 2, "stream": True}, "best_of", "cannot be streamed"),
         ({"stream_options": {"include_usage": True}}, "stream_options", "goes with stream"),
@@ -260,7 +260,7 @@ def test_the_client_is_told_what_is_wrong(openai_client: Any) -> None:
     import openai
 
     for wrong, says in (
-        ({"logprobs": 2}, "'logprobs' is not served"),
+        ({"logprobs": 2}, "'logprobs' is not supported"),
         ({"max_tokens": 100}, "from 1 to 23"),
         ({"extra_body": {"top_k": 5}}, "'top_k' is unknown"),
         ({"prompt": [1, 2]}, "must be a text"),

@@ -187,7 +187,7 @@ def test_images_emerge_on_the_page(page: Any, folders: list[Path]) -> None:
     shown = np.array(pixels(page, "#pictures")).reshape(3, 4, 6, 4)
     drawn = unnoise.load(folders[-1]).draw(3, steps=5, label="1", guidance=2.0)
     assert np.array_equal(shown[..., :3], np.repeat(drawn[..., None], 3, -1)) and (shown[..., 3] == 255).all()
-    assert page.is_hidden("#canvas") and page.is_visible("#legend") and "Images out of noise" in page.title()
+    assert page.is_hidden("#canvas") and page.is_visible("#legend") and "Images from noise" in page.title()
     page.focus("#moment")
     page.keyboard.press("Home")
     assert not np.array(pixels(page, "#pictures"))[:, 3::4].any()  # nothing is there yet
@@ -227,7 +227,7 @@ def test_an_image_that_is_not_whole_is_not_chosen(page: Any) -> None:
     page.focus("#moment")
     page.keyboard.press("Home")
     page.locator("#pictures button").first.click()
-    assert "not whole yet" in page.inner_text("#error") and page.is_visible("#view-chain")
+    assert "not complete" in page.inner_text("#error") and page.is_visible("#view-chain")
 
 
 def test_samplers_and_schedule_and_spelling_of_images_on_the_page(page: Any) -> None:

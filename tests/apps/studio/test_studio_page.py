@@ -157,7 +157,7 @@ def test_spelling_in_a_browser(page: Any) -> None:
     page.fill("#misspelled", "The caat sat on teh mat")
     run(page, "spelling")
     assert page.locator("#edits li").count() == 2 and "2 of 2" in page.inner_text("#tally")
-    page.locator("#edits li").first.get_by_text("as it was").click()
+    page.locator("#edits li").first.get_by_text("keep original").click()
     assert "1 of 2" in page.inner_text("#tally")
     reload(page)
     assert "1 of 2" in page.inner_text("#tally")
@@ -198,7 +198,7 @@ def test_noise_in_a_browser(page: Any) -> None:
     run(page, "noise")
     page.fill(slider, "40")
     assert page.locator("#noised .other").count() > 10 and page.is_hidden("#returned")
-    assert "Only along its own noise" in page.inner_text("#no-way-back") and page.is_disabled("#form-back .run")
+    assert "can denoise only its own noise" in page.inner_text("#no-way-back") and page.is_disabled("#form-back .run")
     choose_model(page, "ar")
     page.wait_for_selector("#form-back:not([hidden])")
     assert page.locator("#form-noise option").all_inner_texts()[0] == "uniform"
