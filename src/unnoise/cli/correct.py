@@ -34,7 +34,7 @@ class CorrectCommand:
 
         model = open_model(self.model or SPELLER, self.device)
         text = text_of(self.text)
-        result = correct(model, text, self.strength, self.keep)
+        result = correct(model, text, strength=self.strength, keep=self.keep)
         if self.as_json:
             print(json.dumps(asdict(result), ensure_ascii=False))
             return 0

@@ -33,5 +33,5 @@ class StudioCommand:
             raise ValueError("the studio needs starlette and uvicorn: pip install 'unnoise[studio]'") from error
         named = {path.name: path for path in model_folders() if bundled(path)}
         folders = [named.get(self.model, Path(self.model))] if self.model else model_folders()
-        serve(folders, self.host, self.port, device_named(self.device), self.token)
+        serve(folders, host=self.host, port=self.port, device=device_named(self.device), token=self.token)
         return 0

@@ -149,7 +149,7 @@ class Filling:
         given = given[max(0, len(given) - (room - len(following))) :]
         within = begins and isinstance(model.process, Masked)  # to a masked model, the text is part of a longer one
         after_blank = model.codec.joins_blanks and (within or before.endswith(" "))
-        return Place(given, following, longest, after_blank, begins)
+        return Place(before=given, after=following, longest=longest, after_blank=after_blank, begins=begins)
 
     @torch.no_grad()
     def _ranked(self, place: Place) -> list[Candidate]:

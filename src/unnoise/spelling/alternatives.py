@@ -42,22 +42,26 @@ class Alternatives:
         for reach in range(1, EDITS + 1):
             some = [word for word in searched if self._reach(word) == reach]
             near |= zip(some, self.words.near_each(some, reach), strict=True)
-        return {(word, rest): self._remembered(word, rest, *near[word], margin, most) for word, rest in written if word in near}
-
-    def _remembered(
-        self, word: str, rest: str, places: np.ndarray, edits: np.ndarray, margin: float, most: int
-    ) -> list[tuple[float, str]]:
-        key = (word, rest, margin, most)
-        found = self._kept.get(key)
-        if found is None:
-            if len(self._kept) >= KEPT:
-                self._kept = {}
-            found = self._kept[key] = self._nearest(word, rest, places, edits, margin, most)
-        return found
+        return {
+            (word, rest): self._nearest(word, rest, near[word], margin=margin, most=most)
+            for word, rest in written
+            if word in near
+        }
 
     def _nearest(
-        self, word: str, rest: str, places: np.ndarray, edits: np.ndarray, margin: float, most: int
+        self, word: str, rest: str, near: tuple[np.ndarray, np.ndarray], *, margin: float, most: int
     ) -> list[tuple[float, str]]:
+        key = (word, rest, margin, most)
+        if key not in self._kept:
+            if len(self._kept) >= KEPT:
+                self._kept = {}
+            self._kept[key] = self._search(word, rest, near, margin=margin, most=most)
+        return self._kept[key]
+
+    def _search(
+        self, word: str, rest: str, near: tuple[np.ndarray, np.ndarray], *, margin: float, most: int
+    ) -> list[tuple[float, str]]:
+        places, edits = near
         written = word + rest
         own = self.channel.score(word_evidence(self.words, written))
 

@@ -18,7 +18,7 @@ class Candidate(NamedTuple):
 
 def candidate(words: Words, span: Span, intended: str) -> Candidate:
     """Return the candidate for a span, without context; unchanged text after the word keeps its capitals."""
-    found = evidence(words, span.word + span.rest.lower(), intended, span.name, span.opening)
+    found = evidence(words, span.word + span.rest.lower(), intended, name=span.name, opening=span.opening)
     stays = intended.endswith(span.rest.lower())
     text = intended[: len(intended) - len(span.rest)] + span.rest if stays else intended
     return Candidate(span.start, span.stop, text, found)

@@ -94,7 +94,7 @@ def evidence(words: Words, written: str, intended: str, name: bool = False, open
     """
     if written == intended:
         return word_evidence(words, intended)
-    change = change_evidence(words, written, name, opening)
+    change = change_evidence(words, written, name=name, opening=opening)
     return word_evidence(words, intended) | change | difference_evidence(written, intended)
 
 

@@ -44,7 +44,14 @@ def find_spans(text: str, known: Container[str], keep: Collection[str] = ()) -> 
         if following and text[stop : following.start()] == " " and following.group().lower() not in keep:
             stop = following.end() if word + following.group().lower() in known else stop
         capital = match.group()[0].isupper()
-        yield Span(match.start(), stop, word, text[match.end() : stop], capital and not opens, capital and opens)
+        yield Span(
+            start=match.start(),
+            stop=stop,
+            word=word,
+            rest=text[match.end() : stop],
+            name=capital and not opens,
+            opening=capital and opens,
+        )
 
 
 def _is_contraction(word: str, known: Container[str]) -> bool:

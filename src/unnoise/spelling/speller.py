@@ -137,7 +137,7 @@ class Speller:
                 continue
             before, after, *others = without_shared_end([before, *(other.text for _, other in ranked[:4])])
             alternatives = [(matched_case(before, other), p) for other, (p, _) in zip(others, ranked[1:], strict=False)]
-            edits.append(Edit(likeliest.start, before, matched_case(before, after), best, alternatives))
+            edits.append(Edit(likeliest.start, before, matched_case(before, after), confidence=best, alternatives=alternatives))
             covered = likeliest.start + len(before)
         return edits
 
@@ -181,7 +181,9 @@ class Speller:
     def _without_context(self, text: str, keep: Collection[str], complete: bool) -> Iterator[list[Candidate]]:
         margin, decided = (math.inf, math.inf) if complete else (MARGIN, self.decided)
         spans = list(find_spans(text, self.words.counts, keep))
-        alternatives = self.alternatives.find({(span.word, span.rest.lower()) for span in spans}, margin, decided, MOST)
+        alternatives = self.alternatives.find(
+            {(span.word, span.rest.lower()) for span in spans}, margin, decided=decided, most=MOST
+        )
         for span in spans:
             found = alternatives.get((span.word, span.rest.lower()), [])
             capital = self.channel.name * span.name + self.channel.opening * span.opening
@@ -193,7 +195,7 @@ class Speller:
         """Yield alternatives for a model over word pieces; a pair of words that may be one comes before its first word."""
         spans = list(find_spans(text, self.words.counts, keep))
         margin = math.inf if complete else MARGIN + (self.channel.context + self.channel.known_context) * -FLOOR
-        alternatives = self.alternatives.find({(span.word, "") for span in spans}, margin, margin, MOST_BY_WORDS)
+        alternatives = self.alternatives.find({(span.word, "") for span in spans}, margin, decided=margin, most=MOST_BY_WORDS)
         for span in spans:
             if span.rest:
                 yield span, [span.word + span.rest.strip().lower()]

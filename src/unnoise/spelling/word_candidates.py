@@ -95,7 +95,7 @@ class WordCandidates:
         before = text[span.start : span.stop]
         tokens = [self.context.encode(matched_case(before, one.text), blank) for one in candidates]
         known = all(map(self.words.knows, self.words.parts(written)))
-        return Case(span, candidates, tokens, known, [])
+        return Case(span, candidates, tokens, known=known, values=[])
 
     def _with_proposals(self, case: Case, answer: Answer) -> Case:
         """Add words that are likely in this context and similar to the written word."""

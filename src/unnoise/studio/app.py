@@ -109,7 +109,9 @@ class StudioRoutes:
         """Describe a text model as OpenAI's clients expect it."""
         name = request.path_params["name"]
         if name not in self.models.text_names:
-            raise BadRequest(f"There is no model {name[:40]!r} for text here.", 404, "model", "model_not_found")
+            raise BadRequest(
+                f"There is no model {name[:40]!r} for text here.", status=404, param="model", code="model_not_found"
+            )
         return JSONResponse(_openai_model(name))
 
     async def completions(self, request: Request) -> Response:

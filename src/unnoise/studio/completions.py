@@ -102,12 +102,12 @@ def requested_completion(models: Models, fields: RequestFields) -> CompletionReq
         raise BadRequest(
             f"A prompt cannot hold {MASK}, {GAP} or {WORD}: send the text after the blank as the suffix.", param="prompt"
         )
-    n = fields.whole("n", 1, MOST_CHOICES, 1)
-    best_of = fields.whole("best_of", n, MOST_DRAWN, n)
+    n = fields.whole("n", 1, MOST_CHOICES, default=1)
+    best_of = fields.whole("best_of", n, MOST_DRAWN, default=n)
     if best_of > n and fields.body.get("stream"):
         raise BadRequest("The field 'best_of' chooses among whole texts, which cannot be streamed.", param="best_of")
     rooms = [_room(model, prompt, suffix, fields) for prompt in prompts]
-    seed = fields.whole("seed", 0, MOST_SEED, secrets.randbelow(2**31))
+    seed = fields.whole("seed", 0, MOST_SEED, default=secrets.randbelow(2**31))
     if not fields.given("steps") and "steps" not in model.sampling:
         fields.body["steps"] = min(MOST_STEPS, max(16, *rooms))
     options = sampling_options(model, fields) | {"seed": seed}
@@ -116,7 +116,19 @@ def requested_completion(models: Models, fields: RequestFields) -> CompletionReq
     fields.done()
     name = fields.text("model", default)
     stream = bool(fields.body.get("stream"))
-    return CompletionRequest(name, model, prompts, rooms, suffix, n, best_of, stops, echo, stream, options)
+    return CompletionRequest(
+        name=name,
+        model=model,
+        prompts=prompts,
+        rooms=rooms,
+        suffix=suffix,
+        n=n,
+        best_of=best_of,
+        stops=stops,
+        echo=echo,
+        stream=stream,
+        options=options,
+    )
 
 
 def _prompts(fields: RequestFields) -> list[str]:
@@ -136,7 +148,7 @@ def _room(model: Model, prompt: str, suffix: str, fields: RequestFields) -> int:
         raise BadRequest(
             f"Prompt and suffix have {given} tokens, which leaves no room in this model's {model.length}.", param="prompt"
         )
-    return fields.whole("max_tokens", 1, room, min(16, room))
+    return fields.whole("max_tokens", 1, room, default=min(16, room))
 
 
 def _stops(fields: RequestFields) -> list[str]:
@@ -182,7 +194,7 @@ def complete(models: Models, fields: RequestFields) -> Steps:
 def _run(request: CompletionRequest, prompt: str, room: int, row: int) -> ChainRun:
     blanks = GAP if request.model.process.variable_length else MASK * room
     length = request.tokens(prompt) + room
-    return ChainRun(request.model, f"{prompt}{blanks}{request.blank}{request.suffix}", length, request.options, row)
+    return ChainRun(request.model, f"{prompt}{blanks}{request.blank}{request.suffix}", length, request.options, row=row)
 
 
 def _settled(request: CompletionRequest, prompt: str, run: ChainRun) -> str:

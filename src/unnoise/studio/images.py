@@ -22,14 +22,14 @@ def image_states(model: Model, given: list[int], count: int, options: dict[str, 
     """Yield the states of some images of one seed and add up their cost. given: tokens that stay, FREE for all others."""
     chosen = model.sampling_options(options)
     template = Template([], [], given)
-    for frame in cost.measure(frames(model, template, range(count), None, chosen, track_confidence=False)):
+    for frame in cost.measure(frames(model, template, range(count), length=None, options=chosen, track_confidence=False)):
         yield {"t": round(frame.t, 4), "rows": frame.x.tolist()}
 
 
 def images(models: Models, fields: RequestFields) -> Steps:
     """Yield every state of some images; with `ids` and `given`, one half of that image stays."""
     model, codec = requested_image_model(models, fields)
-    count = fields.whole("images", 1, most_images(model), 1)
+    count = fields.whole("images", 1, most_images(model), default=1)
     given, options, cost = _given(model, codec, fields), sampling_options(model, fields), Cost()
     fields.done()
     yield from image_states(model, given, count, options, cost)
@@ -40,7 +40,7 @@ def compare_images(models: Models, fields: RequestFields, most: int) -> Steps:
     """Yield images of the same seed by several samplers, one after another."""
     model, _ = requested_image_model(models, fields)
     names = requested_samplers(model, fields, most)
-    count = fields.whole("images", 1, most_images(model), 1)
+    count = fields.whole("images", 1, most_images(model), default=1)
     options = sampling_options(model, fields)
     fields.done()
     for name in names:

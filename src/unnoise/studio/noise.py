@@ -24,7 +24,7 @@ def back(models: Models, fields: RequestFields) -> Steps:
     """Yield the states of denoising from one of these times, by its index, with the model's own process."""
     model = requested_text_model(models, fields)
     moment = fields.whole("moment", 1, INTERVALS)
-    steps = fields.whole("steps", 1, MOST_STEPS, 128)
+    steps = fields.whole("steps", 1, MOST_STEPS, default=128)
     path = _requested_path(model, fields, "")
     fields.done()
     for noised in way_back(model, path, SamplingOptions(steps=steps, seed=path.seed), moment):
@@ -34,7 +34,7 @@ def back(models: Models, fields: RequestFields) -> Steps:
 
 def _requested_path(model: Model, fields: RequestFields, name: str) -> NoisePath:
     text = fields.text("text")
-    seed = fields.whole("seed", 0, MOST_SEED, 0)
+    seed = fields.whole("seed", 0, MOST_SEED, default=0)
     times = [i / INTERVALS for i in range(INTERVALS + 1)]
     if not name:
         return model_path(model, text, times, seed)

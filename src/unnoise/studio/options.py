@@ -20,7 +20,9 @@ def open_named(models: Models, name: str) -> LoadedModel:
     """Return the model of this name, or raise BadRequest."""
     if name not in models.names:
         there = ", ".join(models.names)
-        raise BadRequest(f"There is no model {name[:40]!r} here; use one of: {there}.", 404, "model", "model_not_found")
+        raise BadRequest(
+            f"There is no model {name[:40]!r} here; use one of: {there}.", status=404, param="model", code="model_not_found"
+        )
     try:
         return models.open(name)
     except (ValueError, OSError, RuntimeError) as error:
@@ -41,11 +43,11 @@ def sampling_options(model: Model, fields: RequestFields) -> dict[str, Any]:
     options: dict[str, Any] = {
         "steps": fields.whole("steps", 1, MOST_STEPS) if fields.given("steps") else None,
         "sampler": requested_sampler(model, fields.text("sampler", "", 200)),
-        "temperature": fields.number("temperature", 0, 2, 1) if fields.given("temperature") else None,
-        "top_p": fields.number("top_p", 0.01, 1, 1) if fields.given("top_p") else None,
-        "seed": fields.whole("seed", 0, MOST_SEED, 0),
+        "temperature": fields.number("temperature", 0, 2, default=1) if fields.given("temperature") else None,
+        "top_p": fields.number("top_p", 0.01, 1, default=1) if fields.given("top_p") else None,
+        "seed": fields.whole("seed", 0, MOST_SEED, default=0),
         "label": label or None,
-        "guidance": fields.number("guidance", 0, STRONGEST_GUIDANCE, 1) if label else 1.0,
+        "guidance": fields.number("guidance", 0, STRONGEST_GUIDANCE, default=1) if label else 1.0,
     }
     fields.ignore("guidance")
     return options
@@ -72,7 +74,7 @@ def requested_chain(models: Models, fields: RequestFields) -> ChainRun:
     """Return the requested chain."""
     model = requested_text_model(models, fields)
     template = fields.text("template", "")
-    length = fields.whole("length", 1, model.length, model.length)
+    length = fields.whole("length", 1, model.length, default=model.length)
     run = ChainRun(model, template, length, sampling_options(model, fields))
     fields.done()
     return run

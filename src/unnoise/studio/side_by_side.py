@@ -15,7 +15,7 @@ def side_by_side(models: Models, fields: RequestFields) -> Steps:
     """Yield the states of a text by each of the named models, one model after another, then its text and cost."""
     names = list(dict.fromkeys(fields.texts("models", MOST_MODELS)))
     length = fields.whole("length", 1, LONGEST) if fields.given("length") else LONGEST
-    seed = fields.whole("seed", 0, MOST_SEED, 0)
+    seed = fields.whole("seed", 0, MOST_SEED, default=0)
     fields.ignore("model")  # the selected model of the page
     fields.done()
     if not names:

@@ -64,7 +64,7 @@ def infill(models: Models, fields: RequestFields) -> Steps:
     """Yield variants of a text with blanks, each with its own seed."""
     model = requested_text_model(models, fields)
     template = fields.text("template")
-    count = fields.whole("variants", 1, MOST_VARIANTS, 3)
+    count = fields.whole("variants", 1, MOST_VARIANTS, default=3)
     options = sampling_options(model, fields)
     fields.done()
     if WORD in template:
@@ -89,7 +89,7 @@ def fill_words(model: Model, text: str, count: int, options: dict[str, Any]) -> 
     for i, (words, _) in enumerate(filling.ways(count)):
         pieces = [Piece(filling.pieces[0])]
         for word, here, given in zip(words, filling.candidates(count), filling.pieces[1:], strict=True):
-            pieces += [Piece(word, True, round(dict(here).get(word, 0.0), 6), 1), Piece(given)]
+            pieces += [Piece(word, new=True, confidence=round(dict(here).get(word, 0.0), 6), tokens=1), Piece(given)]
         shown = [piece._asdict() for piece in pieces if piece.text]
         yield {"variant": i, "text": filling.text(words), "pieces": shown}
 
@@ -108,7 +108,7 @@ def candidates(models: Models, fields: RequestFields) -> Steps:
     model = requested_text_model(models, fields)
     ids = fields.wholes("ids", model.process.states - 1, model.length)
     place = fields.whole("place", 0, model.length - 1)
-    t = fields.number("t", 0, 1, 0)
+    t = fields.number("t", 0, 1, default=0)
     fields.done()
     if isinstance(model.process, Masked):
         ids[place : place + 1] = [model.process.mask] * (place < len(ids))
@@ -119,7 +119,7 @@ def correct(models: Models, fields: RequestFields) -> Steps:
     """Yield the corrections of a text piece by piece; each piece is checked with the text around it as context."""
     model = requested_text_model(models, fields)
     text = fields.text("text")
-    strength = fields.number("strength", 0, 1, 0.5)
+    strength = fields.number("strength", 0, 1, default=0.5)
     keep = fields.texts("keep", 200)
     fields.done()
     covered = 0
@@ -137,7 +137,7 @@ def correct(models: Models, fields: RequestFields) -> Steps:
 def schedule(models: Models, fields: RequestFields) -> Steps:
     """Yield the curves α(t), the expected number of new tokens of each step, and the learned exponents."""
     model = requested_model(models, fields).model
-    steps = fields.whole("steps", 1, MOST_STEPS, 64)
+    steps = fields.whole("steps", 1, MOST_STEPS, default=64)
     fields.done()
     sampler = model.method.sampler.with_nfe(steps)
     times = sampler.times() if isinstance(sampler, GridSampler) else [1 - i / steps for i in range(steps)]
@@ -169,7 +169,7 @@ def compare(models: Models, fields: RequestFields) -> Steps:
         return
     names = requested_samplers(model, fields, MOST_SAMPLERS)
     template = fields.text("template", "")
-    length = fields.whole("length", 1, model.length, model.length)
+    length = fields.whole("length", 1, model.length, default=model.length)
     options = sampling_options(model, fields)
     fields.done()
     for name in names:
