@@ -27,7 +27,7 @@ WORDS = "the cat sat on mat and dog log while bird sang in tree"
 
 
 def tiny(method: str, folder: Path) -> Path:
-    """A small model with random weights, saved, with a list of words."""
+    """Save a small model with random weights and a list of words."""
     model = unnoise.Model.build(method, width=16, depth=1, heads=2, length=24)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():  # a fresh network is undecided: every token as likely as the next
@@ -39,7 +39,7 @@ def tiny(method: str, folder: Path) -> Path:
 
 
 def tiny_models(home: Path) -> list[Path]:
-    """One of each kind; the last is the default."""
+    """Save one model of each kind; the last is the default."""
     return [tiny(method, home) for method in ("ar", "flexmdm", "genmd4", "udlm", "mdlm")]
 
 

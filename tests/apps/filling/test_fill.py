@@ -131,7 +131,7 @@ def test_the_network_is_read_only_where_a_token_is_hidden() -> None:
 
 
 def built(method: str, codec: Codec | str = "text8", length: int = 32, **more: Any) -> unnoise.Model:
-    """A small model with random weights."""
+    """Return a small model with random weights."""
     model = unnoise.Model.build(method, codec, length=length, width=16, depth=1, heads=2, **more)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
