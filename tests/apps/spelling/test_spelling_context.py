@@ -251,7 +251,7 @@ def test_a_word_is_read_as_another_that_is_likelier_than_not() -> None:
     """p = e^score/Σ e^score of the best candidate against one half; nothing is mended where what is written is the best."""
     channel = Channel(count=1.0, context=0.0)
     candidates = WordCandidates(WordContext(counting_model()), Words(COUNTS), channel)
-    span = Span(0, 3, "cta", "", False, False)
+    span = Span(0, 3, "cta", rest="", name=False, opening=False)
 
     def mended(*probabilities: float) -> list[int] | None:
         evidence = [{"count": math.log(p)} for p in probabilities]
