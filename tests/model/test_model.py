@@ -337,6 +337,17 @@ def test_a_score_model_refuses_samplers_that_need_a_mean() -> None:
         nano("sedd-absorb").generate(sampler="ancestral", steps=3)
 
 
+def test_small_files_of_a_folder_are_kept(tmp_path: Path) -> None:
+    model = nano("mdlm")
+    model.extra_files = {"words.gz": b"\x1f\x8b\x00", "notes.txt": b"a note\n"}
+    model.save(tmp_path / "one")
+    (tmp_path / "one" / "log.jsonl").write_text("{}\n")
+    again = unnoise.load(tmp_path / "one")
+    assert again.extra_files == model.extra_files
+    again.save(tmp_path / "two")
+    assert (tmp_path / "two" / "words.gz").read_bytes() == b"\x1f\x8b\x00" and not (tmp_path / "two" / "log.jsonl").exists()
+
+
 def test_a_bundled_model_is_loaded_by_its_name() -> None:
     model = unnoise.load("wiki")
     assert model.method.name == "mdlm" and "words.txt.gz" in model.extra_files

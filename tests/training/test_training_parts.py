@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from unnoise import Model
+from unnoise import Callback, Model, registry, train
 from unnoise.data.texts import Rows, Stream
 from unnoise.training.checkpoint import cut_log
 from unnoise.training.loop import TrainingRun
@@ -65,3 +65,21 @@ def test_the_windows_of_an_epoch_lie_side_by_side_within_the_stream(tokens: int,
 def test_a_place_belongs_to_the_part_that_it_lies_in() -> None:
     rows = Rows.of(torch.tensor([[1, 2, -1], [3, -1, -1], [4, 5, 6]]))
     assert rows.windows().tolist() == [[1, 2, -1], [3, -1, -1], [4, 5, 6]] and rows.mean_length == 2
+
+
+class Stamp(Callback):
+    """Adds a file to every model that is trained."""
+
+    def before_save(self, run: TrainingRun) -> None:
+        run.model.extra_files["stamp.txt"] = str(run.done).encode()
+
+
+def test_a_registered_callback_adds_files_to_every_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry._parts["callback"], "stamp", f"{__name__}:Stamp")  # found by its place, as an application's
+    model = Model.build("mdlm", length=8, size="nano")
+    train(model, ["the cat sat on the mat"] * 20, tmp_path / "run", steps=2, batch=2, eval_windows=2)
+    assert model.extra_files["stamp.txt"] == b"2" and "words.txt.gz" in model.extra_files
+    assert (tmp_path / "run" / "stamp.txt").read_bytes() == b"2" and (tmp_path / "run" / "words.txt.gz").exists()
+    unsaved = Model.build("mdlm", length=8, size="nano")
+    train(unsaved, ["the cat sat on the mat"] * 20, steps=1, batch=2, eval_windows=2)
+    assert unsaved.extra_files.keys() == {"stamp.txt", "words.txt.gz"}
