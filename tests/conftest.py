@@ -22,7 +22,7 @@ def double() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A folder for each layout."""
+    """Export a model in each published layout and return the folders."""
     folder = tmp_path_factory.mktemp("written")
     for kind, (layout, method, network, labels) in KINDS.items():
         export(built(method, network, labels), layout, folder / kind)

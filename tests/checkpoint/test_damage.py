@@ -174,7 +174,7 @@ def test_notes_do_not_steer_the_terminal(saved: Path, capsys: pytest.CaptureFixt
 
 
 def test_a_tokenizer_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    """Under a limit on the size of files, the tokenizer that was there stays."""
+    """Keep the existing tokenizer when a limit on file sizes stops the new one."""
     model = nano(codec=unnoise.codec("bpe-300", [TEXT]))
     model.save(tmp_path)
     before = (tmp_path / "tokenizer.json").read_bytes()
@@ -373,7 +373,7 @@ $TRAIN --steps 6 --resume
 
 
 def test_a_full_disk_costs_no_checkpoint(tmp_path: Path) -> None:
-    """On a small file system of its own: the run ends in one sentence, the model still writes, and with room it goes on."""
+    """Fill a small file system: the run ends with one sentence, the model still samples, and with room the run resumes."""
     if subprocess.run(["unshare", "-rm", "true"], check=False, capture_output=True).returncode:
         pytest.skip("no file system can be mounted here")
     (tmp_path / "text.txt").write_text(TEXT)

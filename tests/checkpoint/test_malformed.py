@@ -47,7 +47,7 @@ def a_pipe(folder: Path) -> None:
 
 
 def repeated(folder: Path) -> None:
-    """An embedding of a million million rows, of which one number is stored."""
+    """Write an embedding of 10¹² rows that stores a single number."""
     held = torch.load(folder / PICKLE, weights_only=True)
     torch.save(held | {"backbone.vocab_embed.embedding": torch.zeros(1).expand(10**12, 16)}, folder / PICKLE)
     described(folder, vocab_size=10**9)

@@ -157,7 +157,7 @@ def test_the_logits_are_those_of_transformers(tmp_path: Path, kind: str) -> None
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
-    """A file of llama2.c."""
+    """Write a file of llama2.c."""
     write_llama2c(tmp_path / "tiny.bin", random_weights(259 + len(WORDS)), WORDS)
     return tmp_path / "tiny.bin"
 
@@ -187,7 +187,7 @@ def test_it_scores_writes_and_is_saved_as_a_model_of_ours(tiny: Path, capsys: py
 
 
 def test_what_is_written_goes_on_with_its_space(tiny: Path) -> None:
-    """The tokenizer takes one space from the beginning of a text, and not from what follows a prefix."""
+    """Strip one space from the beginning of a text, but not from the continuation of a prefix."""
     model = unnoise.load(tiny)
     before, after = model.codec.encode("the").tolist(), model.codec.encode("the cat").tolist()
     assert model.codec.decode_after(before, after[len(before) :]) == " cat" and model.codec.decode(after) == "the cat"

@@ -49,7 +49,7 @@ def test_no_code_of_a_pickle_is_run(written: dict[str, Path], tmp_path: Path, zi
 
 
 def stored(folder: Path) -> tuple[str, dict[str, Any]]:
-    """The file of the weights, and what it holds."""
+    """Return the name of the weights' file and its contents."""
     file = next(name for name in (WEIGHTS, PICKLE, CHECKPOINT) if (folder / name).exists())
     return file, load_file(folder / file) if file == WEIGHTS else torch.load(folder / file, weights_only=True)
 

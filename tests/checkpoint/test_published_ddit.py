@@ -47,7 +47,7 @@ def raw(model: Model, expected: dict[str, Tensor], **options: object) -> Tensor:
 
 @torch.no_grad()
 def nats_of(model: Model, expected: dict[str, Tensor], denoiser: object = None) -> Tensor:
-    """The integrand of the bound at each position, by our process: [B, L]."""
+    """Compute the integrand of the bound at each position with our process: [B, L]."""
     process, x, x_t, t = model.process, expected["x0"], expected["input_ids"], expected["t"].double()
     assert isinstance(process, Process)
     where = process.active(x_t)
@@ -59,7 +59,7 @@ def nats_of(model: Model, expected: dict[str, Tensor], denoiser: object = None) 
 
 @torch.no_grad()
 def bound_of(model: Model, expected: dict[str, Tensor]) -> Tensor:
-    """The same sums through the objective: [B]."""
+    """Compute the sums over positions with our objective: [B]."""
     assert isinstance(model.bound, Elbo)
     return model.bound.at(model.denoiser, expected["x0"], expected["input_ids"], expected["t"].double())
 

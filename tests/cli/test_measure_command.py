@@ -1,4 +1,4 @@
-"""What `unnoise score` and `eval` say about their error: the interval, too few draws, an error that was not met."""
+"""The errors that `unnoise score` and `eval` report: the interval, too few draws, a precision that was not reached."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ TEXT = "the cat sat on the mat"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An untrained model with large random weights."""
+    """Return a folder with an untrained model with large random weights."""
     path = tmp_path_factory.mktemp("models") / "mdlm"
     model = unnoise.Model.build("mdlm", "text8", length=24, width=8, depth=1, heads=1)
     with torch.no_grad():
@@ -78,7 +78,7 @@ def test_eval_has_its_interval_too(folder: Path, tmp_path: Path, capsys: pytest.
 
 @pytest.mark.parametrize(("method", "drawn"), [("mdlm", True), ("ar", False)])
 def test_training_tells_both_errors(method: str, drawn: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A model that is measured exactly has no ± 0.000: its error is that of having measured a few texts."""
+    """Print no ± 0.000 for an exact model: its error comes from the small number of texts."""
     data = tmp_path / "text.txt"
     data.write_text((TEXT + " ") * 400)
     out, err = said(

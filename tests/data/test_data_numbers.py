@@ -44,7 +44,7 @@ def test_tokens_fit_into_their_numbers() -> None:
 
 
 def test_a_blank_before_what_is_to_be_written() -> None:
-    """Left to the next token by byte pairs, where it belongs to the word after it; a token of its own for letters."""
+    """Byte pairs leave a final blank to the next token, of which it is a part; for letters it is a separate token."""
     pairs = Bpe.of(SENTENCES * 20, 300)
     assert pairs.encode_before("the cat ").tolist() == pairs.encode("the cat").tolist()
     assert pairs.encode_before("the cat").tolist() == pairs.encode("the cat").tolist()
@@ -178,7 +178,7 @@ def test_a_vocabulary_sees_no_held_out_document(tmp_path: Path) -> None:
 
 
 def test_a_sample_has_a_share_of_every_input(tmp_path: Path) -> None:
-    """At most so much of each as is left, and of all together; the order of the inputs does not decide which are read."""
+    """Each input contributes at most its remaining documents; the order of the inputs does not matter."""
     letters = "abcdefghijklmnop"
     for letter in letters:
         (tmp_path / f"{letter}.txt").write_text((letter * 9 + " ") * (PIECE // 4))

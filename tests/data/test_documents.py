@@ -26,7 +26,7 @@ def nano(labels: Any = 0, length: int = 16) -> unnoise.Model:
 
 def test_strings_records_and_streams_are_the_same_texts() -> None:
     class Dataset:
-        """What a 🤗 dataset looks like: rows that are mappings."""
+        """Stand-in for a 🤗 dataset: its rows are mappings."""
 
         def __iter__(self) -> Iterator[dict[str, str]]:
             return iter({"text": text, "id": str(i)} for i, text in enumerate(TEXTS))

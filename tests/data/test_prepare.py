@@ -70,7 +70,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write_formats(folder: Path, some: list[str]) -> dict[str, list[str]]:
-    """The same documents in every format: name → arguments for `find_inputs` and options."""
+    """Write the same documents in every format: name → arguments for `find_inputs` and options."""
     arrow, parquet, zstandard = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet", "zstandard"))
     lines, records = "\n".join(some), "\n".join(json.dumps({"text": text, "n": i}) for i, text in enumerate(some))
     (folder / "a.txt").write_text(lines)
@@ -428,7 +428,7 @@ def wait_for_checkpoints(process: subprocess.Popen[bytes], path: Path, count: in
 
 
 def ended(group: int) -> bool:
-    """Whether no process of a group is left, within some seconds."""
+    """Wait some seconds for all processes of a group to end; return whether they did."""
     for _ in range(100):
         try:
             os.killpg(group, 0)
@@ -609,7 +609,7 @@ def test_the_options_are_those_of_the_library() -> None:
 
 
 def test_train_eval_and_resume_on_prepared_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The figures are those of the raw files."""
+    """Report the same numbers as for the raw files."""
     folder = tmp_path / "raw"
     folder.mkdir()
     for name, some in (("train.txt", TEXTS[:200]), ("valid.txt", TEXTS[200:250]), ("test.txt", TEXTS[250:])):

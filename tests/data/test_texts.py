@@ -44,7 +44,7 @@ def test_small_permutations_favour_no_place() -> None:
 
 
 def starts(stream: Stream, epoch: int, seed: int = 0) -> Tensor:
-    """Where the windows of an epoch begin, in a stream that counts its own places."""
+    """Return the starts of an epoch's windows, in a stream of consecutive numbers."""
     return stream.batch(torch.arange(epoch * stream.count, (epoch + 1) * stream.count), seed).x[:, 0].sort().values
 
 

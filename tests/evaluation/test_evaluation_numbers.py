@@ -58,7 +58,7 @@ def small(method: str, codec: unnoise.Codec | None = None, length: int = 8) -> u
 
 
 def test_characters_of_the_text_in_windows() -> None:
-    """The share of the documents' tokens that is in a window, not counting what is put around it."""
+    """Count the documents' tokens in a window, without the tokens put around them."""
     codec, texts = Characters("abcdefghijkl", end=True), ["abcde", "fgh", "ijkl"]
     assert chunk(texts, codec, 4, Wrapping(ends=True, around=True, rows=2)).characters == pytest.approx(12 * 14 / 15)
     assert chunk(texts, codec, 4, Wrapping(ends=True, rows=2)).characters == pytest.approx(12 * 12 / 15)
@@ -69,7 +69,7 @@ def test_characters_of_the_text_in_windows() -> None:
 
 
 def test_windows_have_the_characters_of_their_own_tokens() -> None:
-    """A text of long tokens and then of single letters: the first windows hold several times as many characters."""
+    """Long tokens followed by single letters: the first windows hold several times as many characters."""
     words = "the cat sat on the mat and the dog ran " * 30
     codec = Bpe.of([words * 3], 300)
     text = words + "qxzjkvwyqpzx" * 20
@@ -261,7 +261,7 @@ def exact_figures(toy: Toy, model: unnoise.Model, start: float, schedule: Any = 
 @torch.no_grad()
 @pytest.mark.parametrize("method", ["mdlm", "md4", "sedd-absorb:schedule=geometric", "udlm"])
 def test_what_lies_near_the_text(method: str) -> None:
-    """A network that is not exact, its own schedule where it reads t: the part below `start` by one mask for sure."""
+    """Use an inexact network, with its own schedule if it conditions on t: below `start` exactly one mask counts."""
     toy = Toy(3, 3)
     inputs = 3 if method == "udlm" else 4
     codec = Characters("abc")
@@ -442,7 +442,7 @@ def test_mauve_is_of_as_many_written_as_real_texts(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_end_of_a_long_prompt_is_kept() -> None:
-    """An answer of three letters after eight others leaves room for the last five of them."""
+    """Three letters of answer leave room for the last five of eight letters of prompt."""
     asked = HarnessModel(small("ar"), draws=4)
     long, short = asked.loglikelihood([("abcdefghijklm", " no"), ("ijklm", " no")])
     assert long.log_p == pytest.approx(short.log_p, abs=1e-5) and long.shortened and not short.shortened
@@ -574,7 +574,7 @@ def test_unique_molecules_are_counted_among_the_first_thousand() -> None:
 
 
 def test_a_clamped_bound_pays_for_what_is_noised_at_its_start() -> None:
-    """An undecided model costs log K for each free token: 1 − start of it by the integral, start by the boundary."""
+    """Uniform predictions cost log K for each free token: 1 − start of it from the integral, start from the boundary."""
     process = Masked(3, Linear())
 
     def undecided(x_t: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:

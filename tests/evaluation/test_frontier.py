@@ -41,7 +41,7 @@ def test_variety_by_hand() -> None:
 
 
 def test_the_judge_reads_texts_in_its_own_tokens() -> None:
-    """An untrained judge finds all of its tokens equally likely: its perplexity is the size of its own vocabulary."""
+    """Uniform predictions of an untrained judge give a perplexity equal to the size of the judge's vocabulary."""
     codec = Bpe.of([TEXT], 300)
     judge = OwnJudge(unnoise.Model.build("ar", codec, length=12, width=16, depth=1, heads=2))
     found = measured([TEXT, "the cat"], small("mdlm"), judge, "by hand", 1.0)
@@ -92,7 +92,7 @@ def test_mauve_tells_texts_of_one_kind_from_texts_of_two() -> None:
 
 
 def test_float32_gumbel_noise_loses_what_needs_more_than_24_bits() -> None:
-    """A rare token wins where −log u is small enough against its chance; a float32 u stops at 1 − 2⁻²⁴."""
+    """Rare tokens win if −log u is small enough for their probability; a float32 u is at most 1 − 2⁻²⁴."""
     probs = torch.tensor([[1 - 1e-8, 1e-8]], dtype=torch.float64)
     u = torch.tensor([[math.exp(-2), 1 - 1e-9]], dtype=torch.float64)
     assert int((probs / -u.log()).argmax()) == 1, "in float64 the rare token is drawn"

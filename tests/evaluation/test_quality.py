@@ -26,7 +26,7 @@ def test_variety_by_hand() -> None:
 
 
 def test_a_judge_that_knows_nothing_finds_all_27_equally_likely() -> None:
-    """An untrained network's head is zero: its perplexity is the alphabet's size, whatever the text."""
+    """Zero heads of an untrained network give the size of the alphabet as perplexity, whatever the text."""
     by = OwnJudge(Model.build("ar", Text8(), length=12, width=16, depth=1, heads=2))
     found = weigh(["the cat sat", "zqx"], by)
     assert found.perplexity == pytest.approx(27, rel=1e-5) and found.sampler == "real text"

@@ -26,7 +26,7 @@ TOYS = [Toy(3, 2), Toy(4, 3)]
 
 
 def expected(objective: BlockElbo, denoiser: ExactBlocks, x: Tensor, by_time: bool) -> Tensor:
-    """The mean of the bound, all hidden sets of each block listed; their chances from a uniform count, or from ∫ dt/t."""
+    """Compute the mean of the bound over all hidden sets of each block, drawn by a uniform count or by ∫ dt/t."""
     block, length = objective.block, x.shape[1]
     total = torch.zeros(len(x), dtype=torch.float64)
     for first in range(0, length, block):
@@ -122,7 +122,7 @@ def test_what_is_given_first_is_an_exact_condition() -> None:
 
 
 def lively(method: str, length: int = 13, **options: object) -> Model:
-    """A model whose network says something."""
+    """Return a model with random weights, whose predictions are not uniform."""
     model = Model.build(method, "text8", length=length, width=32, depth=3, heads=2, **options)  # pyright: ignore[reportArgumentType]
     with torch.random.fork_rng():
         torch.manual_seed(1)
@@ -330,7 +330,7 @@ def test_mistakes() -> None:
 
 
 def test_fewer_calls_than_tokens_keep_the_distribution_as_steps_grow_only() -> None:
-    """One call for a block of two draws the product of its marginals: the distance to the data is that of enumeration."""
+    """One call for a block of two samples the product of its marginals: enumeration gives the distance to the data."""
     toy = Toy(3, 2)
     product = torch.ones(len(toy.x), dtype=torch.float64)
     for i in range(2):

@@ -52,7 +52,7 @@ def over_noise(process: Gaussian, t: float, value) -> float:
 
 @torch.no_grad()
 def gaussian_bound(process: Gaussian, denoiser, elbo: GaussianElbo) -> tuple[float, float, float]:
-    """The three terms of the bound, by quadrature."""
+    """Compute the three terms of the bound by quadrature."""
     diffusion = sum(
         float(w) * over_noise(process, float(t), lambda x, z, at: elbo.diffusion(denoiser, x, z, at))
         for t, w in zip(*quadrature(60, power=1.0), strict=True)
@@ -105,7 +105,7 @@ def test_the_shape_does_not_change_the_bound_and_learns_to_vary_less() -> None:
 
     @torch.no_grad()
     def figures() -> tuple[float, float]:
-        """The bound, and E L² of its diffusion term, by quadrature."""
+        """Compute the bound and E L² of its diffusion term by quadrature."""
         squares = sum(
             float(w) * over_noise(process, float(t), lambda x, z, at: elbo.diffusion(denoiser, x, z, at).square())
             for t, w in zip(*quadrature(60, power=1.0), strict=True)
@@ -241,7 +241,7 @@ def test_half_of_the_training_batches_have_no_first_estimate(objective) -> None:
 
 
 def test_the_shape_follows_the_gradient_of_the_squared_loss() -> None:
-    """Its gradient is that of Σ_b L_b²/scale, L_b the diffusion term of row b; the ends' is that of the bound."""
+    """Its gradient is ∇ Σ_b L_b²/scale, with L_b the diffusion term of row b; the end points follow the bound's gradient."""
     process = gaussian(learned=True)
     assert process.shape is not None
     denoiser, elbo, x = ExactGaussian(process, 0.3), GaussianElbo(process, network_free=True), X

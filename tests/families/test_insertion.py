@@ -51,7 +51,7 @@ def statuses(process: Insertion, u: float) -> tuple[float, float, float]:
 
 
 def looked_up(at, x: torch.Tensor, t: torch.Tensor) -> InsertionPrediction:
-    """A prediction from a function of one canvas and one time, asked once for each that occurs."""
+    """Make a prediction from a function of one canvas and one time, called once for each pair that occurs."""
     rows, which = torch.unique(torch.cat([x.double(), t.double()[:, None]], 1), dim=0, return_inverse=True)
     log_probs, gaps = torch.full((len(rows), x.shape[1], K), -math.log(K)), torch.zeros(len(rows), x.shape[1] + 1)
     for row, (*canvas, when) in enumerate(rows.tolist()):
@@ -94,7 +94,7 @@ class Exact:
 
 
 def bound(process: Insertion, text: tuple[int, ...], denoiser, nodes: int = 40, elbo: InsertionElbo | None = None) -> float:
-    """The whole bound of one text: quadrature over u, a sum over the status of every token."""
+    """Compute the whole bound of one text: quadrature over u, a sum over the status of every token."""
     elbo = elbo or InsertionElbo(process)
     x, w = np.polynomial.legendre.leggauss(nodes)
     total = 0.0
@@ -182,7 +182,7 @@ def test_padding_is_nothing() -> None:
 
 
 def law(rows: torch.Tensor) -> torch.Tensor:
-    """How often each text came; what is not among them counts in the last place."""
+    """Count each text; all others count in the last place."""
     number = {text: i for i, text in enumerate(TEXTS)}
     found = [number.get(tuple(c for c in row if c != PAD), len(TEXTS)) for row in rows.tolist()]
     return torch.bincount(torch.tensor(found), minlength=len(TEXTS) + 1) / len(rows)
@@ -203,7 +203,7 @@ def test_the_sampler_comes_to_the_data_as_steps_grow() -> None:
 
 
 def test_a_wrong_hazard_or_a_wrong_gap_is_seen() -> None:
-    """The tests above would catch it: the same distances with 20 % more insertions, and with the bound's weights swapped."""
+    """Check that the tests above would fail with 20 % more insertions or with the bound's weights swapped."""
     process = Insertion(K, Polynomial(2.0), Linear())
     exact = Exact(process)
 
@@ -315,7 +315,7 @@ def test_two_gaps_are_kept_apart() -> None:
 
 
 def test_confidence_order_unmasks_as_many_and_the_surest_first() -> None:
-    """The number of masks that fall in a step follows (b(v) − b(u))/(1 − b(u)), whatever the order."""
+    """Each step removes a share (b(v) − b(u))/(1 − b(u)) of the masks, whatever the order."""
     process = Insertion(K)
     sure = torch.tensor([0.5, 0.99, 0.6, 0.9])
 
@@ -359,7 +359,7 @@ def test_grow_and_gap_cost_by_hand() -> None:
 
 
 def test_padding_changes_nothing_in_the_network() -> None:
-    """The same texts alone, and beside longer ones: the same predictions, so padding enters no attention."""
+    """Predictions for a text do not change when longer texts join the batch, so attention never includes padding."""
     model = Model.build("flexmdm", Characters("ab"), length=9, width=32, depth=3, heads=2)
     with torch.no_grad():
         for weight in model.network.parameters():

@@ -300,7 +300,7 @@ def test_a_card_says_what_was_measured(tmp_path: Path) -> None:
         and "| recommended sampling | temperature 0.5 |" in card
     )
     assert "    unnoise train ar\n    unnoise train ar --resume\n" in card
-    for i, text in enumerate(model.generate(6), 1):  # as they came
+    for i, text in enumerate(model.generate(6), 1):  # in their original order
         assert f"    {i}  {text.split()[0]}" in card.replace(f"{i}   ", f"{i}  ")
     model.card = card
     model.save(tmp_path / "m")

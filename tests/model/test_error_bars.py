@@ -22,7 +22,7 @@ REPEATS = 200
 
 
 def least(coverage: float = 0.95) -> float:
-    """How many of so many intervals cover at least, all but 1 in 160 times."""
+    """Return the smallest number of covering intervals to expect, except 1 in 160 times."""
     return REPEATS * coverage - 2.5 * math.sqrt(REPEATS * coverage * (1 - coverage))
 
 
@@ -104,14 +104,14 @@ def test_every_draw_is_uniform_and_every_part_has_one() -> None:
 
 
 def exact_bits(model: unnoise.Model, x: Tensor) -> float:
-    """The bound itself, in bits a token, by all choices of masks."""
+    """Compute the bound in bits per token over all choices of masks."""
     found = estimate(model, x, 2 ** x.shape[1])
     assert found.enumerated and found.error == 0
     return float(found.nats.sum()) / x.numel() / math.log(2)
 
 
 def perturbed(method: str, length: int) -> unnoise.Model:
-    """A small model with random weights, so that its bound differs from time to time."""
+    """Return a small model with random weights, whose bound differs from draw to draw."""
     model = unnoise.Model.build(method, length=length, width=8, depth=1, heads=1)
     with torch.no_grad():
         for weight in model.network.parameters():
@@ -145,7 +145,7 @@ def test_the_interval_of_several_texts_of_two_lengths_covers() -> None:
 
 
 def test_stopping_early_does_not_lower_the_bound() -> None:
-    """The number of draws does not depend on the draws that are averaged."""
+    """Choose the number of draws without the draws that are averaged."""
     toy = Toy(2, 6, seed=2)
     model = toy_model(toy, "mdlm", blur=0.2)
     x = toy.x[int(toy.p.argsort()[len(toy.p) // 2])][None]
@@ -160,7 +160,7 @@ def test_stopping_early_does_not_lower_the_bound() -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("method", ["udlm", "sedd-absorb", "md4", "multinomial", "flexmdm"])
 def test_the_interval_of_other_methods_covers(method: str) -> None:
-    """The exact bound is not known: it is the mean over all repetitions, which has an error 1/√200 as large."""
+    """Replace the unknown exact bound by the mean over all repetitions, whose error is 1/√200 as large."""
     model = perturbed(method, 6)
     x = torch.tensor([[3, 1, 4, 1, 5, 9]])
     found = [estimate(model, x, 16, seed) for seed in range(REPEATS)]
@@ -224,7 +224,7 @@ def test_an_objective_without_strata_has_an_interval_too() -> None:
 
 @torch.no_grad()
 def test_the_network_is_called_as_often_as_there_are_draws() -> None:
-    """The signal that log-linear noise leaves takes no second call for each draw."""
+    """Remaining signal of log-linear noise costs no second call per draw."""
     for method, fixed in (("mdlm", 0), ("sedd-absorb", 1)):
         model = unnoise.Model.build(method, length=40, width=8, depth=1, heads=1)
         rows: list[int] = []
@@ -244,6 +244,6 @@ def test_the_pilot_of_many_texts_is_of_a_few() -> None:
 
 
 def test_blocks_of_one_text_use_the_mask_counts_of_mdlm() -> None:
-    """A text of no more than one block is one of mdlm, ε of its schedule included."""
+    """Treat a text of at most one block as mdlm does, including the ε of its schedule."""
     bound = BlockElbo(Blocks(3, 4))
     assert counts_of(bound.one_block).signal == 1e-3

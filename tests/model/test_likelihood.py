@@ -77,7 +77,7 @@ def test_too_few_draws_give_no_error_bar(models: dict[str, unnoise.Model]) -> No
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["mdlm", "udlm"])
 def test_pilots_and_draws_have_noise_of_their_own(models: dict[str, unnoise.Model], name: str) -> None:
-    """The mean is of as many draws as error=0 would give with that number, to the bit: the pilot leaves no trace in it."""
+    """Equal, to the last bit, the mean of the same number of draws with error=0: the pilot is not part of it."""
     model = models[name]
     once = model.score(TEXT, samples=24, error=0.0).stderr
     assert once is not None

@@ -68,7 +68,7 @@ def test_md4_unmasks_few_tokens_first_as_its_figure_shows(name: str) -> None:
 
 
 def test_d3pm_with_uniform_noise_trains_its_bound() -> None:
-    """The hybrid loss is an option, and one that is asked for is what trains, with every kind of loss."""
+    """Train the bound by default and the hybrid loss if it is chosen, with every value of `loss`."""
     plain, multinomial = unnoise.method("d3pm-uniform"), unnoise.method("multinomial")
     process = plain.process(4)
     assert type(plain.objective(process)) is Elbo and plain.fast_objective is None
@@ -87,7 +87,7 @@ def test_d3pm_with_uniform_noise_trains_its_bound() -> None:
 
 
 def process_rates(optimizer: str, **options: Any) -> dict[str, float]:
-    """The learning rate of each parameter of genmd4's process, by the optimizers of a run of `process_lr` and `optimizer`."""
+    """Return the learning rate of each parameter of genmd4's process for a choice of `process_lr` and `optimizer`."""
     module = torch.nn.ModuleDict({"network": torch.nn.Linear(3, 3), "objective": unnoise.PerToken(5)})
     found = {id(weight): name for name, weight in module.named_parameters()}
     made = optimizers(module, TrainingOptions(optimizer=optimizer, **options))  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ FIXED = [name for name in methods() if not method(name).process(2).variable_leng
 
 
 def nano(name: str = "mdlm", length: int = 12, codec=None, seed: int = 0) -> Model:
-    """A small model with random weights, so that every prediction differs."""
+    """Return a small model with random weights, so that all predictions differ."""
     model = Model.build(name, codec or Text8(), length=length, width=16, depth=1, heads=2, seed=seed)
     with torch.no_grad():
         for weight in model.network.parameters():
@@ -133,7 +133,7 @@ def test_saving_and_loading_changes_nothing(name: str, tmp_path: Path) -> None:
 
 
 def test_a_header_of_any_length_is_no_pickle(tmp_path: Path) -> None:
-    """A safetensors file begins with the length of its header, whose first byte may be that of a pickle."""
+    """Safetensors files begin with the length of their header, whose first byte may equal a pickle's."""
     nano().save(tmp_path)
     weights = (tmp_path / "model.safetensors").read_bytes()
     size = int.from_bytes(weights[:8], "little")
@@ -145,7 +145,7 @@ def test_a_header_of_any_length_is_no_pickle(tmp_path: Path) -> None:
 
 
 def test_bits_are_counted_by_the_character_not_by_the_token() -> None:
-    """A network that knows nothing needs log₂ 27 bits a token: at 2.5 characters a token, log₂ 27 / 2.5 a character."""
+    """Uniform predictions need log₂ 27 bits per token: at 2.5 characters per token, log₂ 27 / 2.5 bits per character."""
     model = Model.build("ar", Text8(), length=8, width=16, depth=1, heads=2)
     texts = Stream(torch.randint(27, (400,), generator=torch.Generator().manual_seed(0)), 8, characters=2.5)
     bits = model.bits_per_char(texts, 10, 1).bits

@@ -1,4 +1,4 @@
-"""The network: where, causality, cache, time; and the optimiser beside it."""
+"""Networks: `where`, causality, cache and time; and the Muon optimizer."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ def network(**changes: object) -> Transformer:
     torch.manual_seed(0)
     shape: dict = {"inputs": 11, "outputs": 10, "length": 24, "width": 32, "depth": 2, "heads": 2} | changes
     made = Transformer(**shape)
-    with torch.no_grad():  # a fresh network says nothing: its last layers start at zero
+    with torch.no_grad():  # the predictions of a fresh network are uniform: its last layers start at zero
         for weight in made.parameters():
             weight.add_(0.2 * torch.randn(weight.shape))
     return made
@@ -100,7 +100,7 @@ def test_each_weight_has_one_optimizer_and_a_module_may_lack_either_kind() -> No
 
 
 def test_muons_step_is_orthogonal_and_longer_for_tall_matrices() -> None:
-    """W ← W − lr·√max(1, n/m)·orthogonal(G): an orthogonal gradient is kept but for its length."""
+    """W ← W − lr·√max(1, n/m)·orthogonal(G): only the length of an orthogonal gradient changes."""
     for n, m in ((8, 2), (2, 8), (3, 3)):
         gradient = torch.linalg.qr(torch.randn(max(n, m), min(n, m), generator=torch.Generator().manual_seed(0)))[0]
         gradient = gradient if n >= m else gradient.T
@@ -118,7 +118,7 @@ SMALL = {"inputs": 9, "outputs": 8, "length": 12, "width": 16, "taps": 5}
 
 
 def block_mask(length: int, block: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Who sees whom in x_t ⊕ x_0 of block diffusion, and the place of each entry: [2L, 2L], [2L]."""
+    """Return block diffusion's attention mask for x_t ⊕ x_0 and the position of each entry: [2L, 2L], [2L]."""
     place = torch.arange(length).repeat(2)
     number, noisy = place // block, torch.arange(2 * length) < length
     q, k = number[:, None], number[None, :]

@@ -17,7 +17,7 @@ from unnoise.network.visibility import Visibility
 
 
 def random(network: torch.nn.Module, size: float = 0.3) -> dict[str, Tensor]:
-    """The network in float64 with random weights, and these by name."""
+    """Convert a network to float64, randomise its weights and return them by name."""
     network.double()
     with torch.no_grad():
         for number, weight in enumerate(network.parameters()):
@@ -160,7 +160,7 @@ def test_soft_tokens_are_mixtures_of_embeddings(mask: int | None) -> None:
 
 @torch.no_grad()
 def test_padding_and_causality_together() -> None:
-    """Left of a position and not padding: the output is that of the text without its padding."""
+    """Padding on the right does not change the output."""
     network = Llama(inputs=6, outputs=5, length=6, width=8, depth=2, heads=2, causal=True)
     random(network)
     x = torch.tensor([[3, 1, 4, 1, 0, 0]])
@@ -195,7 +195,7 @@ def test_default_sizes_are_those_of_the_papers() -> None:
 
 
 def test_fresh_weights() -> None:
-    """A fresh ddit has embeddings of variance 1/width, and adaLN and heads that are zero, so that it says nothing."""
+    """Initialise a ddit with embeddings of variance 1/width and zero adaLN and heads, so that predictions are uniform."""
     torch.manual_seed(0)
     network = Ddit(inputs=600, outputs=599, length=4, width=64, depth=1, heads=2, time=True, labels=300)
     assert float(network.embed.weight.detach().std()) == pytest.approx(1 / 8, rel=0.02)

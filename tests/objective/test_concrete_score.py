@@ -100,7 +100,7 @@ def test_the_squared_loss_is_least_at_the_exact_ratios(weighted: bool) -> None:
 
 
 def test_without_the_weight_the_loss_starts_at_a_hundredth() -> None:
-    """The mean over t is E over [0.01, 1] with the factor 0.99: r grows as 1/t, and nothing below is drawn."""
+    """Average over t in [0.01, 1] with the factor 0.99: r grows as 1/t, and no smaller t is drawn."""
     process = Uniform(3, Linear())
     times, weight = ConcreteScore(process).times(1000, torch.device("cpu"), torch.Generator().manual_seed(0))
     assert 0.01 <= float(times.min()) < 0.0115 and torch.allclose(weight, torch.tensor(0.99))

@@ -188,7 +188,7 @@ def test_no_denoiser_is_asked_at_pure_noise() -> None:
 
 
 def test_an_unfinished_process_pays_at_the_noise_end() -> None:
-    """With α(1) = 0.1 what is left out is large: the bound without its boundary lies below the entropy, with it above."""
+    """With α(1) = 0.1 the boundary term is large: without it the bound lies below the entropy, with it above."""
     toy = TOYS["K=3 L=2"]
     for name, kind in (("masked", "mean"), ("uniform", "mean"), ("uniform", "score"), ("lopsided", "mean")):
         process = build(name, "unfinished", toy.vocab)

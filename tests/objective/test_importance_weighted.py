@@ -27,7 +27,7 @@ def every_order(length: int) -> Tensor:
 
 
 def expected(bound: ImportanceWeighted, denoiser: object, orders: int) -> Tensor:
-    """The mean of the bound of every text over all tuples of M orders: [N] float64."""
+    """Compute each text's mean bound over all tuples of M orders: [N] float64."""
     tuples = list(itertools.product(every_order(TOY.length), repeat=orders))
     values = [bound.at(denoiser, TOY.x, torch.stack(some)[:, None].expand(-1, len(TOY.x), -1)) for some in tuples]
     return torch.stack(values).mean(0)

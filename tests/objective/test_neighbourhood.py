@@ -195,7 +195,7 @@ def test_the_method_learns_and_samples_on_a_line() -> None:
         assert isinstance(process, Markov) and isinstance(found.sampler, EulerLeaping)
         assert torch.equal(process.generator > 0, Neighbourhood.named(name, 5).neighbours)
     assert isinstance(method("csm").process(5), Uniform)
-    assert method("csm:neighbours=line").process(1).vocab == 1  # as the trainer asks, before there is a codec
+    assert method("csm:neighbours=line").process(1).vocab == 1  # the trainer builds it before there is a codec
     sampler = named_sampler("metropolis:neighbours=ring")
     assert isinstance(sampler, Metropolis) and sampler.neighbours == "ring" and sampler.before is not None
 

@@ -92,7 +92,7 @@ def test_concrete_score_matching_by_hand() -> None:
 
 
 def enumerated(process: Process, elbo: Elbo, denoiser) -> torch.Tensor:
-    """The whole bound as a differentiable number: sums over texts, quadrature over t; q is differentiated too."""
+    """Compute the whole bound as a differentiable number: sums over texts, quadrature over t, and gradients through q."""
     total = torch.zeros(())
     noisy = torch.cartesian_prod(*[torch.arange(process.states)] * TOY.length)
     for u, w in zip(*quadrature(40), strict=True):
@@ -184,7 +184,7 @@ def test_the_curriculum_goes_from_little_noise_to_all() -> None:
 
 
 def test_cross_entropy_is_nats_of_a_noised_position_whatever_the_noise() -> None:
-    """An undecided network costs L·log K at any stage of the curriculum."""
+    """Uniform predictions cost L·log K at any stage of the curriculum."""
     from unnoise import MeanPrediction
 
     def undecided(x_t, t, where=None):
@@ -280,7 +280,7 @@ def test_impossible_tokens_have_gradients_too() -> None:
 
 
 def test_an_untrained_score_network_has_a_small_bound_under_uniform_noise() -> None:
-    """The scaling keeps the ratios of an undecided network bounded as t → 0."""
+    """Scaling keeps the ratios of an untrained network bounded as t → 0."""
     process = Uniform(27, Linear())
     x = torch.arange(27).expand(200, 27).contiguous()
     from unnoise import ScorePrediction

@@ -73,7 +73,7 @@ def test_the_learned_density_goes_where_the_loss_is_large() -> None:
 
 
 def test_observed_losses_do_not_grow_without_bound_and_their_order_decides() -> None:
-    """The vectorised update is, to the bit, a running mean over the losses one after another."""
+    """Vectorised updates equal, to the last bit, a running mean over the losses in order."""
     times, generator = LossAwareTimes(7, memory=0.9), torch.Generator().manual_seed(0)
     squares, seen = [1.0] * 7, [0] * 7
     for _ in range(30):

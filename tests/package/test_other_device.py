@@ -15,7 +15,7 @@ def test_every_method_works_elsewhere() -> None:
 
 
 def test_a_mixture_is_noticed() -> None:
-    """The stand-in itself: a sum over two devices fails, as CUDA's would."""
+    """Check the stand-in itself: a sum over two devices fails, as it would with CUDA."""
     words = "import torch, other_device as e; e.patch()\nwith e.Watching(): torch.ones(2, device='meta') + torch.ones(2)"
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=False, cwd=SCRIPT.parent)
     assert done.returncode == 1 and "mixes tensors of two devices" in done.stderr

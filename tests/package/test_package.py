@@ -80,7 +80,7 @@ def test_every_public_function_has_a_docstring() -> None:
 
 
 def test_a_method_that_overrides_nothing_has_a_docstring() -> None:
-    """An override inherits the docstring of what it overrides; everything else states its own."""
+    """Require a docstring of every public method except overrides, which inherit theirs."""
     import importlib
 
     missing = []

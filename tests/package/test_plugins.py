@@ -23,7 +23,7 @@ TEXTS = [" ".join(WORDS.split()[i % 9 : i % 9 + 8]) for i in range(60)]
 
 @pytest.fixture(scope="module", autouse=True)
 def own_parts() -> Iterator[Any]:
-    """The example imported as a plug-in, and forgotten again."""
+    """Import the example as a plug-in and unregister it afterwards."""
     assert unnoise.Model.build("ar", length=2, size="nano").samplers  # everything of our own is registered
     before = {kind: dict(parts) for kind, parts in registry._parts.items()}
     registry.import_plugin(str(PLUGIN))
@@ -35,7 +35,7 @@ def own_parts() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, own_parts: Any) -> Path:
-    """A model of nothing but own parts, trained and saved."""
+    """Train and save a model that consists of plug-in parts only."""
     codec = unnoise.codec("words-40", TEXTS, end=True)
     model = unnoise.Model.build("mdlm-polynomial", codec, length=8, network="gru:width=32")
     report = unnoise.train(model, TEXTS, steps=60, loss="fast", eval_windows=8, other_lr=0.02)

@@ -32,7 +32,7 @@ MARKOV = ("banded", "birth-death")
 
 
 def well_posed(process: str, schedule: str, t: float) -> bool:
-    """A Markov chain of neighbours reaches a distant token in a short time with a probability near rounding error; a
+    """Exclude early times of Markov chains: a distant token has a probability near rounding error there, and a
     prediction that believes in that token has no digits left to compare."""
     return process not in MARKOV or float(build("masked", schedule, 4).schedule.noise(torch.tensor(t))) > 0.05
 

@@ -1,4 +1,4 @@
-"""What holds for every input, found by hypothesis."""
+"""Properties that hold for every input, searched by hypothesis."""
 
 import pytest
 import torch

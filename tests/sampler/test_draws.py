@@ -31,7 +31,7 @@ def test_a_certain_outcome_is_always_drawn() -> None:
 
 
 def tail_share(tokens: torch.Tensor) -> tuple[float, float]:
-    """How far the share of ranks > 10,000 lies from the truth, in standard errors."""
+    """Return the share of ranks > 10,000 and its distance from the truth in standard errors."""
     truth = float(zipf()[TAIL:].sum())
     share = float((tokens >= TAIL).double().mean())
     return share, (share - truth) / (truth * (1 - truth) / tokens.numel()) ** 0.5
@@ -50,7 +50,7 @@ def test_the_tail_of_a_zipf_vocabulary_survives_a_thousand_steps() -> None:
 
 
 def gumbel_float32_law(probs: torch.Tensor, move: float, quantiles: int = 400) -> torch.Tensor:
-    """What argmax(log p + Gumbel noise) draws when the noise −log(−log u) is made from float32 uniforms u = k·2⁻²⁴.
+    """Compute the law of argmax(log p + Gumbel noise) when the noise −log(−log u) is made from float32 uniforms u = k·2⁻²⁴.
 
     One sampling step: the mask stays with probability 1 − move, token y is drawn with probability move·p_y. Against the
     mask's noise g a token needs −log(−log u) > g − log(move·p_y); that is the share of the 2²⁴ values of u above
@@ -65,7 +65,7 @@ def gumbel_float32_law(probs: torch.Tensor, move: float, quantiles: int = 400) -
 
 
 def test_the_float32_gumbel_trick_would_lose_it() -> None:
-    """The tail test above is one that the usual trick fails."""
+    """Check that the usual trick fails the tail test above."""
     law = gumbel_float32_law(zipf(), move=1e-3)
     truth = float(zipf()[TAIL:].sum())
     assert float(law[TAIL:].sum()) < 0.25 * truth

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("double")
 
 
 def kernel(process, denoiser, level: float, toy: Toy = TOY) -> torch.Tensor:
-    """The transition matrix of one move over all texts: [N, N]."""
+    """Compute the transition matrix of one move over all texts: [N, N]."""
     x = texts(toy.vocab, toy.length)
     matrix = torch.zeros(len(x), len(x))
     t = torch.full((len(x),), level)
@@ -92,7 +92,7 @@ def test_a_text_that_no_single_change_leaves_stays() -> None:
 
 
 def test_a_free_position_is_chosen_uniformly() -> None:
-    """Where every proposal is accepted, each free position changes with probability (1/n)·(K − 1)/K."""
+    """If every proposal is accepted, each free position changes with probability (1/n)·(K − 1)/K."""
     process = Masked(4, Linear())
 
     def undecided(x_t: torch.Tensor, t: torch.Tensor, where: torch.Tensor | None = None) -> MeanPrediction:

@@ -119,7 +119,7 @@ def test_no_more_calls_than_steps_and_given_tokens_stay(sampler: Sampler) -> Non
 
 
 def remasking_law(toy: Toy, made: Masked, sampler: Remasking, denoiser) -> torch.Tensor:
-    """The exact law of what the remasking sampler returns, from its one-step probabilities."""
+    """Compute the exact law of the remasking sampler's result from its one-step probabilities."""
     start = torch.zeros(made.states**toy.length)
     start[-1] = 1.0  # all masked
     times = sampler.times()
@@ -153,7 +153,7 @@ def test_remasking_keeps_an_exact_law_as_steps_grow() -> None:
 
 
 def corrected_law(toy: Toy, made, sampler: PredictorCorrector, denoiser) -> torch.Tensor:
-    """The exact law of what it returns: each step's kernel, then forward and that kernel again."""
+    """Compute the exact law of its result: the kernel of each step, then a forward step and the kernel again."""
     canvases = texts(made.states, toy.length)
     start = made.stationary()[canvases].prod(-1)
     times = sampler.times(sampler.begin(made))
@@ -233,7 +233,7 @@ def test_a_corrector_by_name_takes_no_more_calls_than_steps() -> None:
 
 
 def psi_law(toy: Toy, made: Process, sampler: Psi, denoiser) -> torch.Tensor:
-    """The exact law of what the Ψ sampler returns: the two parts of each step, written out."""
+    """Compute the exact law of the Ψ sampler's result from the two parts of each step."""
     start = made.stationary()[texts(made.states, toy.length)].prod(-1)
     times = sampler.times()
 

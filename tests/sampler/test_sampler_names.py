@@ -66,7 +66,7 @@ def test_a_sampler_says_whom_it_serves() -> None:
 
 
 def test_a_sampler_keeps_the_distribution_only_if_it_says_so_itself() -> None:
-    """The sampler of the tutorial reveals in a fixed order, several at once: it claims nothing."""
+    """Claim nothing for the tutorial's sampler, which unmasks several positions at once in a fixed order."""
     kept = {name for name in sampler_names() if named_sampler(name).keeps_distribution}
     assert kept >= {"ancestral", "first-hitting", "tweedie", "euler", "predictor-corrector", "left-to-right", "block"}
     assert kept >= {"gaussian", "ddpm", "flow", "insertion"}

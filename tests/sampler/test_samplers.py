@@ -61,7 +61,7 @@ GRID = [
 @pytest.mark.parametrize("toy", TOYS)
 @pytest.mark.parametrize(("process", "schedule", "kind", "sampler"), GRID)
 def test_more_steps_bring_the_law_to_the_data(toy: str, process: str, schedule: str, kind: str, sampler) -> None:
-    """The exact law of the chain, computed: its distance to p_data falls, about as 1/steps."""
+    """Compute the exact law of the chain: its distance to p_data falls about as 1/steps."""
     made = build(process, schedule, TOYS[toy].vocab)
     exact = Exact(TOYS[toy], made, kind)
     with torch.no_grad():
@@ -72,7 +72,7 @@ def test_more_steps_bring_the_law_to_the_data(toy: str, process: str, schedule: 
 
 @pytest.mark.parametrize(("process", "schedule", "kind", "sampler"), GRID)
 def test_what_is_drawn_follows_the_computed_law(process: str, schedule: str, kind: str, sampler) -> None:
-    """A few rough steps with arbitrary predictions, so that every error of the drawing would show."""
+    """Take a few rough steps with arbitrary predictions, so that any sampling error would show."""
     toy = TOYS["K=3 L=2"]
     made = build(process, schedule, toy.vocab)
     denoiser = Random(toy, made, "score" if kind == "score" else "mean", scale=0.7)
@@ -241,7 +241,7 @@ def test_the_grids_and_where_leaping_begins() -> None:
 
 
 def test_masks_are_revealed_in_the_step_that_the_schedule_says() -> None:
-    """Step i from t to s reveals a share (1 − α_t − (1 − α_s))/(1 − α(1)) of all; what is given or written never jumps."""
+    """Step i from t to s unmasks a share (1 − α_t − (1 − α_s))/(1 − α(1)); given and unmasked tokens never change."""
     for schedule in ("linear", "cosine", "polynomial", "log-linear", "geometric"):
         made = build("masked", schedule, 3)
         x = torch.full((400, 100), made.mask)

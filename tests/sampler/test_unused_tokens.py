@@ -34,7 +34,7 @@ class Unused(Characters):
 
 
 def pushed(method: str, length: int = LENGTH) -> Model:
-    """A model whose network is nearly sure of unused tokens."""
+    """Return a model that gives nearly all probability to unused tokens."""
     model = Model.build(method, Unused("abcde"), length=length, width=16, depth=1, heads=2)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -51,7 +51,7 @@ def pushed(method: str, length: int = LENGTH) -> Model:
 
 
 def without_exclusion(model: Model) -> StateSpace:
-    """The model's process, which excludes nothing from now on."""
+    """Return the model's process after switching the exclusion of unused tokens off."""
     model.process.excluded = None
     return model.process
 
@@ -145,7 +145,7 @@ def any_order(model: Model, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def test_the_law_of_a_masked_model_is_renormalised_and_its_bound_bounds_that_law() -> None:
-    """Σ p = 1 over texts of used tokens; the expected bound of `score` is that of these conditionals; first-hitting draws p."""
+    """Σ p = 1 over texts of used tokens; the expected bound of `score` follows from these conditionals; first-hitting draws p."""
     model = pushed("mdlm")
     x = used_texts()
     p, bound = any_order(model, x)

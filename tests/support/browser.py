@@ -13,7 +13,7 @@ CHROMIUM = Path("/usr/bin/chromium")
 
 @contextmanager
 def chromium() -> Iterator[Any]:
-    """A browser, or the test is skipped."""
+    """Start a browser, or skip the test."""
     if not CHROMIUM.exists():
         pytest.skip("there is no chromium")
     api = pytest.importorskip("playwright.sync_api")
@@ -28,7 +28,7 @@ def chromium() -> Iterator[Any]:
 
 @contextmanager
 def opened(browser: Any, url: str, width: int = 360) -> Iterator[Any]:
-    """The page, on a phone by default, ready to be used; no mistake may happen in its script, and nothing may stick out."""
+    """Open the page, at the width of a phone by default; afterwards require that no script failed and nothing overflows."""
     page = browser.new_page(viewport={"width": width, "height": 740})
     mistakes: list[str] = []
     page.on("pageerror", lambda error: mistakes.append(str(error)))

@@ -42,7 +42,7 @@ def per_token(vocab: int, seed: int = 3) -> PerToken:
 
 
 def lopsided(vocab: int, seed: int = 4) -> torch.Tensor:
-    """A generator that is not reversible, so that only the matrix exponential will do: [K, K]."""
+    """Return a generator that is not reversible, so that it needs the matrix exponential: [K, K]."""
     rates = torch.rand(vocab, vocab, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.2
     rates.fill_diagonal_(0)
     q = rates - torch.diag(rates.sum(-1))

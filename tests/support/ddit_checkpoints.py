@@ -31,7 +31,7 @@ LENGTH = 12
 
 
 def built(method: str, network: str = "ddit", labels: int = 0, seed: int = 0) -> Model:
-    """A tiny model of random weights, none of them zero."""
+    """Return a tiny model with random, non-zero weights."""
     codec = unnoise.codec("text8")
     model = Model.build(method, codec, LENGTH, width=16, depth=2, heads=2, network=f"{network}", labels=labels, seed=seed)
     generator = torch.Generator().manual_seed(seed)
@@ -47,7 +47,7 @@ def lightning(tensors: dict[str, Tensor], config: dict[str, Any], **more: Any) -
 
 
 def hydra(described: dict[str, Any]) -> dict[str, Any]:
-    """The training configuration of an mdlm with these sizes."""
+    """Return the training configuration of an mdlm with these sizes."""
     model = {"hidden_size": described["hidden_dim"], "cond_dim": described["cond_dim"], "length": described["model_length"]}
     model |= {"n_blocks": described["n_blocks"], "n_heads": described["n_heads"]}
     return {
@@ -60,7 +60,7 @@ def hydra(described: dict[str, Any]) -> dict[str, Any]:
 
 
 def copied(source: Path, target: Path) -> Path:
-    """The same folder once more, without the tokenizer, which is the same for all."""
+    """Copy a folder without its tokenizer, which all folders share."""
     target.mkdir(parents=True)
     for path in source.iterdir():
         if path.name != "tokenizer.json":
@@ -70,7 +70,7 @@ def copied(source: Path, target: Path) -> Path:
 
 @torch.no_grad()
 def outputs(model: Model) -> list[Tensor]:
-    """What a model predicts of some noised texts."""
+    """Predict some noised texts."""
     x = torch.randint(27, (3, LENGTH), generator=torch.Generator().manual_seed(1))
     t = torch.tensor([0.2, 0.5, 0.9])
     process = model.process
@@ -89,7 +89,7 @@ def same(found: list[Tensor], expected: list[Tensor]) -> bool:
 
 
 def refused(folder: Path) -> str:
-    """The one sentence with which a folder is refused."""
+    """Return the one-sentence error of loading a folder."""
     with pytest.raises(ValueError) as error:
         unnoise.load(folder)
     words = str(error.value)

@@ -60,7 +60,7 @@ def random_weights(vocab: int, tied: bool = False) -> dict[str, Tensor]:
 
 
 def forward(weights: dict[str, Tensor], ids: list[int], eps: float = EPS) -> Tensor:
-    """The logits of a text in float64, with complex numbers for the rotary positions: [L, K]."""
+    """Compute the logits of a text in float64, with complex numbers for the rotary positions: [L, K]."""
     weights = {name: weight.double() for name, weight in weights.items()}
     frequency = (1 / 10_000.0 ** (torch.arange(0, SIZE, 2) / SIZE)).double()  # which everybody rounds to float32
     angle = torch.arange(len(ids))[:, None] * frequency
@@ -93,7 +93,7 @@ def interleaved(rows: Tensor) -> Tensor:
 
 
 def write_huggingface(folder: Path, weights: dict[str, Tensor], **described: object) -> None:
-    """A folder with a tokenizer of its own, which has fewer tokens than the embedding rows."""
+    """Write a folder whose tokenizer has fewer tokens than the embedding has rows."""
     folder.mkdir(exist_ok=True)
     vocab = len(weights["model.embed_tokens.weight"])
     (folder / "config.json").write_text(json.dumps(DESCRIBED | {"vocab_size": vocab} | described))
@@ -102,7 +102,7 @@ def write_huggingface(folder: Path, weights: dict[str, Tensor], **described: obj
 
 
 def write_llama2c(path: Path, weights: dict[str, Tensor], words: list[str]) -> None:
-    """The weights and, beside them, a tokenizer: three control tokens, 256 bytes, then words by falling score."""
+    """Write the weights and next to them a tokenizer: three control tokens, 256 bytes, then words by falling score."""
     vocab, tied = len(weights["model.embed_tokens.weight"]), "lm_head.weight" not in weights
     assert vocab == 259 + len(words)
     order = ["model.embed_tokens.weight"]
@@ -118,7 +118,7 @@ def write_llama2c(path: Path, weights: dict[str, Tensor], words: list[str]) -> N
 
 
 def write_gguf(path: Path, weights: dict[str, Tensor], pre: str = "smollm", quantised: bool = False) -> None:
-    """The weights as llama.cpp keeps them, with the tokens of a byte-level BPE."""
+    """Write the weights in llama.cpp's layout, with the tokens of a byte-level BPE."""
     import gguf
 
     writer = gguf.GGUFWriter(path, "llama")
@@ -171,7 +171,7 @@ def biased(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def write_llada(folder: Path, weights: dict[str, Tensor], **changes: object) -> None:
-    """The same tensors by LLaDA's names."""
+    """Write the same tensors under LLaDA's names."""
     layer = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ff_norm", "self_attn.o_proj": "attn_out"}
     layer |= {"mlp.gate_proj": "ff_proj", "mlp.down_proj": "ff_out", "self_attn.": "", "mlp.": ""}
     top = {"model.embed_tokens": "model.transformer.wte", "model.norm": "model.transformer.ln_f"}
@@ -190,7 +190,7 @@ def write_llada(folder: Path, weights: dict[str, Tensor], **changes: object) -> 
 
 
 def write_md4(folder: Path, **changes: object) -> None:
-    """A tiny MD4 with random weights."""
+    """Write a tiny MD4 with random weights."""
     generator = np.random.default_rng(0)
     shapes = {"CondEmbedding_0/dense0": (4, 16), "CondEmbedding_0/Dense_0": (16, 4)}
     shapes |= {"Transformer_0/Dense_0": (4, 16), "Transformer_0/TransformerBlock_0/Dense_0": (4, 48)}

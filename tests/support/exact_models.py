@@ -30,7 +30,7 @@ class ToyNetwork(nn.Module):
 
 
 def toy_model(toy: Toy, method: str = "mdlm", blur: float = 0.0) -> unnoise.Model:
-    """A model of texts of the toy's length, letter k for token k."""
+    """Return a model of texts of the toy's length, with letter k for token k."""
     return unnoise.Model.build(method, Characters(LETTERS[: toy.vocab]), length=toy.length, network=ToyNetwork(toy, blur))
 
 

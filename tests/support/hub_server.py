@@ -42,7 +42,7 @@ def hash_of(content: bytes) -> str:
 
 @contextlib.contextmanager
 def served() -> Iterator[Hub]:
-    """A hub for as long as this lasts."""
+    """Serve a hub within the context."""
     hub = Hub()
 
     class Handler(BaseHTTPRequestHandler):

@@ -85,7 +85,7 @@ class Runs:
 
 
 def make_checkpoints(home: Path) -> list[Path]:
-    """A folder for every family and kind of file."""
+    """Write a folder for every family and kind of file."""
     home.mkdir(parents=True, exist_ok=True)
     for kind, (layout, method, network, labels) in KINDS.items():
         export(built(method, network, labels), layout, home / kind)
@@ -202,7 +202,7 @@ def change_tensor(tensors: dict[str, Any], rng: random.Random) -> None:
 
 
 def change_header(path: Path, rng: random.Random) -> None:
-    """The header of a safetensors file: shapes, offsets and kinds that are not so, a length beyond the file."""
+    """Damage the header of a safetensors file: wrong shapes, offsets and types, or a length beyond the file."""
     content = path.read_bytes()
     (length,) = struct.unpack("<Q", content[:8])
     header = json.loads(content[8 : 8 + length])
@@ -225,7 +225,7 @@ def change_header(path: Path, rng: random.Random) -> None:
 
 
 def change_index(folder: Path, rng: random.Random) -> None:
-    """An index of shards that names what is not there, or what lies outside."""
+    """Damage an index of shards: it names files that are missing or outside of the folder."""
     path = folder / INDEX
     index = json.loads(path.read_text())
     name = rng.choice(sorted(index["weight_map"]))
@@ -238,7 +238,7 @@ def change_index(folder: Path, rng: random.Random) -> None:
 
 
 def change_pickle(path: Path, canary: Path, rng: random.Random) -> None:
-    """A pickle that would make the canary, or that asks for vast sizes, in the place of weights or among them."""
+    """Replace or extend weights by a pickle that would create the canary or allocate vast tensors."""
     held: Any = torch.load(path, weights_only=True) if path.suffix in (".bin", ".ckpt") and path.name != LLAMA2C else {}
     evil: list[Any] = [
         Runs(os.system, f"touch '{canary}'"),
@@ -292,7 +292,7 @@ def change_sizes(path: Path, rng: random.Random) -> None:
 
 
 def change_tokenizer(folder: Path, rng: random.Random) -> None:
-    """A tokenizer whose tokens have vast, negative or double numbers, or that is none."""
+    """Damage a tokenizer: vast, negative or duplicate token numbers, or no tokenizer at all."""
     path = folder / "tokenizer.json"
     tree = json.loads(path.read_text())
     vocab = tree["model"]["vocab"]
@@ -359,7 +359,7 @@ def spoilt(folder: Path, canary: Path, rng: random.Random) -> str:
     return way.removesuffix(" again")
 
 
-# ---- what comes of it ----------------------------------------------------------------------------------------------------
+# ---- outcomes ------------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -395,7 +395,7 @@ def finite_outputs(path: Path) -> bool:
 
 
 def outcome(path: Path) -> tuple[str, str]:
-    """refused or harmless, with what was said; or a failure: traceback, not finite, too slow, much memory."""
+    """Open a checkpoint; return `refused` or `harmless` with the message, or a failure (traceback, slow, …)."""
     try:
         with limits(), np.errstate(all="ignore"):
             return ("harmless", "") if finite_outputs(path) else ("not finite", "")
@@ -418,7 +418,7 @@ FAILURES = ("traceback", "not finite", "too slow", "much memory", "was run")
 
 
 def variants(first: int, last: int, seed: int, home: Path) -> Iterator[tuple[str, str, str]]:
-    """The variants of these numbers: how each ended, which it was, and what was said."""
+    """Yield outcome, name and message of the variants with these numbers."""
     checkpoints = make_checkpoints(home / "right")
     for i in range(first, last):
         rng = random.Random(f"malformed {seed} {i}")

@@ -76,7 +76,7 @@ class Watching(TorchDispatchMode):
 
 
 def computed(func: Any, args: Any, kwargs: Any) -> Any:
-    """The result, elsewhere if its arguments are; RuntimeError if they are in both places."""
+    """Compute a result on the device of its arguments; raise RuntimeError if they are on two devices."""
     tensors = [value for value in tree_flatten((args, kwargs))[0] if isinstance(value, torch.Tensor)]
     remote = any(isinstance(tensor, Remote) for tensor in tensors)
     goes_there = remote
@@ -110,7 +110,7 @@ class AnyGenerator:
 
 
 def patch() -> None:
-    """What torch makes on a named device without asking the dispatcher."""
+    """Replace the functions of torch that create tensors on a device without the dispatcher."""
     torch.Generator = AnyGenerator  # type: ignore[assignment,misc]
     torch.tensor = lambda *a, device=None, **k: plain_tensor(*a, **k).to(device or "cpu")  # type: ignore[assignment]
 

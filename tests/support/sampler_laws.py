@@ -9,7 +9,7 @@ from unnoise.sampler.tau_leaping import Leaping
 
 
 def exact_law(toy: Toy, process: Process, sampler: GridSampler, denoiser, given: torch.Tensor | None = None) -> torch.Tensor:
-    """The law of what the sampler returns, [K^L], from its one-step probabilities."""
+    """Compute the law of the sampler's result, [K^L], from its one-step probabilities."""
     free = torch.ones(toy.length, dtype=torch.bool) if given is None else given < 0
     canvases = texts(process.states, toy.length)
     start = process.stationary()[canvases[:, free]].prod(-1)

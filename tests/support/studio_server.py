@@ -49,7 +49,7 @@ def client_of(app: Any) -> TestClient:
 
 @contextmanager
 def listening(app: Any, protocol: type[TimedProtocol] = TimedProtocol, send_buffer: int | None = None) -> Iterator[str]:
-    """A studio that really listens: its address."""
+    """Serve a studio on a free port and yield its address."""
     listener = socket.create_server(("127.0.0.1", 0))
     if send_buffer is not None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
@@ -64,7 +64,7 @@ def listening(app: Any, protocol: type[TimedProtocol] = TimedProtocol, send_buff
 
 
 def raw(address: str, path: str, body: dict[str, Any], receive_buffer: int | None = None) -> socket.socket:
-    """A request sent by hand, so that its connection can be cut at any moment, or not be read from."""
+    """Send a request through a plain socket, which may be closed at any moment or left unread."""
     host, port = address.split(":")
     content = json.dumps(body).encode()
     connection = socket.socket()
@@ -78,7 +78,7 @@ def raw(address: str, path: str, body: dict[str, Any], receive_buffer: int | Non
 
 
 def soon_idle(app: Any) -> None:
-    """Those who left no longer cost anything."""
+    """Wait until no job is running any more."""
     start = time.monotonic()
     while app.state.jobs.under_way and time.monotonic() - start < 5:
         time.sleep(0.02)

@@ -39,7 +39,7 @@ class Toy:
         return float(-(self.p * self.p.log()).sum())
 
     def index(self, x: Tensor, states: int | None = None) -> Tensor:
-        """The number of a text among all: [..., L] → [...]."""
+        """Return the index of each text among all texts: [..., L] → [...]."""
         base = states or self.vocab
         place = base ** torch.arange(self.length - 1, -1, -1)
         return (x * place).sum(-1)
@@ -114,7 +114,7 @@ class ExactBlocks:
         self.error = error * torch.randn(tables, toy.length, toy.vocab, generator=generator, dtype=torch.float64)
 
     def blocks(self, x_t: Tensor, x: Tensor, t: Tensor, where: Tensor, block: int) -> MeanPrediction:
-        """A text that is not whole yet is followed by what could follow it."""
+        """Predict each block given the blocks before it, complete or not."""
         toy, length = self.toy, x.shape[1]
         found = []
         for row, i in where.nonzero().tolist():
@@ -179,7 +179,7 @@ def expected(toy: Toy, process: Process, t: float, value: Callable[[Tensor, Tens
 
 
 def sampler_law(toy: Toy, process: Process, start: Tensor, kernels: list[Callable[[Tensor], Tensor]]) -> Tensor:
-    """The exact law of a chain whose steps move positions independently.
+    """Compute the exact law of a chain whose steps move positions independently.
 
     start: [S^L] law of the first canvas; kernel(canvases [M, L]) → [M, L, S] probabilities of each position.
     """
@@ -200,7 +200,7 @@ def total_variation(p: Tensor, q: Tensor) -> float:
 
 
 def chi_square(counts: Tensor, probs: Tensor) -> float:
-    """The p-value that counts [N] were drawn from probs [N], by the Wilson–Hilferty approximation."""
+    """Return the p-value that counts [N] were drawn from probs [N], by the Wilson–Hilferty approximation."""
     n = counts.sum()
     keep = probs * n > 5
     observed = torch.cat([counts[keep].double(), counts[~keep].sum().double()[None]])

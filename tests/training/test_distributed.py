@@ -1,4 +1,4 @@
-"""Several processes train as one does: the same texts and noise to the bit, the same losses but for the order of additions."""
+"""Several processes train like one: the same texts and noise to the last bit, and the same losses up to rounding."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def run_of(method: str, loss: str, **options: Any) -> TrainingRun:
 
 
 def results(options: dict[str, Any], methods: int = len(METHODS)) -> dict[str, Any]:
-    """What the first of the methods come to: losses, held-out bits, the gradient of the last step, and bytes held."""
+    """Train the first methods; return losses, held-out bits, the gradient of the last step, and the bytes in memory."""
     found = {}
     for method, loss in list(METHODS.items())[:methods]:
         run = run_of(method, loss, **options)

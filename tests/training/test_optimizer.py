@@ -1,4 +1,4 @@
-"""What published runs need of an optimiser: AdamW and its groups, shapes of the learning rate, dropout."""
+"""Optimizer features of published runs: AdamW and its groups, learning rate schedules, dropout."""
 
 import math
 from pathlib import Path
@@ -195,7 +195,7 @@ def test_dropout_is_in_training_alone(method: str) -> None:
 
 
 def test_the_network_drops_in_each_branch() -> None:
-    """What a block adds loses features; what it adds to does not."""
+    """Drop features of a block's output, never of the residual stream."""
     network = run_of().model.network
     torch.manual_seed(0)
     for weight in network.parameters():

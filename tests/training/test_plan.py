@@ -1,4 +1,4 @@
-"""What `unnoise plan` says is what torch does: shards, saved activations, operations, calls of the network."""
+"""`unnoise plan` agrees with torch: shards, saved activations, operations, calls of the network."""
 
 import json
 import math
@@ -27,7 +27,7 @@ DEVICES = Devices(8, 1e15, 80 * GIB, 0.5)
 
 
 def planned(devices: Devices = DEVICES, vocab: int = 50_257, **changes: Any) -> Plan:
-    """A small run."""
+    """Plan a small run."""
     options: dict[str, Any] = {"method": "mdlm", "size": "base", "length": 128, "batch": 64, "steps": 100, "optimizer": "adamw"}
     return plan(RunOptions(**{**options, **changes}), devices, vocab)
 
@@ -100,7 +100,7 @@ def test_parameters_are_those_of_the_model() -> None:
 
 
 def saved_bytes(network: unnoise.Transformer, batch: int, length: int, dropout: float) -> int:
-    """What autograd keeps of a forward pass, but for weights."""
+    """Return the bytes that autograd keeps of a forward pass, weights excluded."""
     own = {tensor.untyped_storage().data_ptr() for tensor in (*network.parameters(), *network.buffers())}
     kept: dict[int, torch.Tensor] = {}
 
@@ -172,7 +172,7 @@ def test_muons_operations() -> None:
 
 
 def test_how_often_the_network_is_called() -> None:
-    """By hand: D3PM's hybrid loss asks everywhere; GenMD4 draws twice; self-conditioning estimates before, half the time."""
+    """Count by hand: D3PM's hybrid loss needs all positions, GenMD4 two draws, self-conditioning one more half the time."""
     for schedule, share in (("linear", 1 / 2), ("cosine", 2 / math.pi)):  # ∫ (1 − α) dt
         plain = measured_work(f"md4:schedule={schedule}", "paper")
         assert plain.read == plain.most_read == 1 and plain.asked == pytest.approx(share, abs=0.02)

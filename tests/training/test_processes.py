@@ -27,7 +27,7 @@ PATIENCE = 120  # seconds
 
 
 def small(method: str) -> unnoise.Model:
-    """A model with weights that make it say something."""
+    """Return a model with random weights, whose predictions are not uniform."""
     model = unnoise.Model.build(method, codec="text8", length=LENGTH, width=16, depth=1, heads=2)
     with torch.no_grad():
         for weight in model.network.parameters():
@@ -36,7 +36,7 @@ def small(method: str) -> unnoise.Model:
 
 
 def results() -> dict[str, Any]:
-    """What every method writes and measures, in more parts than one."""
+    """Sample and measure with every method, in more than one part."""
     assert rows_at_once(LENGTH, generate.ROWS, torch.device("cpu")) == 16
     x = torch.randint(27, (40, LENGTH), generator=torch.Generator().manual_seed(0))
     found: dict[str, Any] = {}
@@ -129,6 +129,6 @@ def test_an_interrupt_ends_all_processes_with_one_word(tmp_path: Path) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that this one has started, oldest first."""
+    """Return the child processes of a process, oldest first."""
     found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout
     return sorted(map(int, found.split()))

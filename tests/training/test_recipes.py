@@ -1,4 +1,4 @@
-"""Published runs as recipes: each can be read, run small, planned at full size, and overridden; and those of one's own."""
+"""Recipes of published runs, and of users: each can be read, run small, planned at full size, and overridden."""
 
 import json
 import math
@@ -30,7 +30,7 @@ SMALL = "--size nano --length 16 --batch 2 --steps 2 --eval-windows 2"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A text, and a few small images."""
+    """Write a text and a few small images."""
     home = tmp_path_factory.mktemp("recipes")
     (home / "text.txt").write_text(TEXT * 60)
     rng = np.random.default_rng(0)

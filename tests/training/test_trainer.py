@@ -54,7 +54,7 @@ def test_every_method_learns(name: str) -> None:
 
 
 def test_texts_of_unequal_length() -> None:
-    """Sentences of 3 and of 11 letters: padding is not counted, and what is written is as long as what was read."""
+    """Train on sentences of 3 and of 11 letters: padding is not counted, and samples have these lengths."""
     text = "ab. " * 300 + "abcabcabca. " * 300
     source = Corpus("sentences", {"train": [text], "valid": [text]}, "unequal")
     model = Model.build("flexmdm", source.codec("auto", cut="sentences"), length=16, width=32, depth=1, heads=2)
@@ -292,7 +292,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bits(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["multinomial:importance=true,steps=20", "mdlm:importance=true", "gaussian:learned=true"])
 def test_a_method_with_options_resumes_to_the_same_bits(name: str, tmp_path: Path) -> None:
-    """What an objective has learned of the losses is part of the state."""
+    """Save the losses that an objective has recorded with the run's state."""
     options = TrainingOptions(steps=40, batch=16, eval_windows=4, loss="paper")
 
     def run(folder: str) -> TrainingRun:
@@ -353,7 +353,7 @@ def test_a_run_in_stages_from_the_command_line(tmp_path: Path) -> None:
 
 
 def test_a_folder_with_a_model_and_no_run_is_left_alone(tmp_path: Path) -> None:
-    """A converted model, or a run whose checkpoints were deleted: neither becomes the place of a new run."""
+    """Start no run in the folder of a converted model, or of a run whose checkpoints were deleted."""
     (tmp_path / "text.txt").write_text(TEXT)
     options = RunOptions(method="mdlm", data=str(tmp_path / "text.txt"), steps=2, size="nano", length=16, eval_windows=2)
     nano().save(tmp_path / "model")

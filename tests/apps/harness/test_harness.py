@@ -144,7 +144,7 @@ def test_accuracy_of_an_exact_model_is_what_enumeration_says() -> None:
 
 
 def surest_first(model: unnoise.Model, x: Tensor, given: int) -> Tensor:
-    """What a masked model writes after a prompt, the likeliest token of the surest position each time: [1, L]."""
+    """Complete a prompt with a masked model, the likeliest token at the most certain position first: [1, L]."""
     x = x.masked_fill(~prefix(x, given), model.codec.vocab)
     block = getattr(model.process, "block", x.shape[1])
     while bool((hidden := x == model.codec.vocab).any()):
@@ -211,14 +211,14 @@ def questions(toy: Toy) -> tuple[list[dict[str, object]], float]:
 
 
 class Request(NamedTuple):
-    """What the harness hands over; it reads `args` alone."""
+    """Request of the harness, of which only `args` is read."""
 
     args: tuple[Any, ...]
 
 
 @torch.no_grad()
 def test_answers_to_requests_are_those_of_enumeration() -> None:
-    """The class that the harness is given, asked as the harness asks it, with the exact denoiser of the toy."""
+    """Send requests as the harness does to the class that it receives, with the toy's exact denoiser."""
     toy = Toy(3, 3)
     asked = UnnoiseLM(toy_model(toy), draws=8)
     records, accuracy = questions(toy)

@@ -27,7 +27,7 @@ def nano(labels: int = 3, method: str = "mdlm", seed: int = 0) -> Model:
 
 @pytest.fixture
 def stripes(tmp_path: Path) -> Path:
-    """A file of images: class 0 has dark rows, class 1 bright ones, with some noise."""
+    """Return a file of images: dark rows for class 0, bright rows for class 1, with some noise."""
     random = np.random.default_rng(0)
     arrays = {}
     for split, count in (("train", 200), ("test", 40)):

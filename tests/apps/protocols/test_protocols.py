@@ -1,4 +1,4 @@
-"""Protocols as coded: windows counted by hand, published figures on a toy whose truth is known, the table that goes on."""
+"""Evaluation protocols: windows counted by hand, published numbers of an enumerable toy, and tables that resume."""
 
 import csv
 import gzip
@@ -110,7 +110,7 @@ def counted_by_hand(sizes: list[int], inside: int) -> tuple[int, int]:
 
 
 def check_windows(one: str, data: Path, texts: list[str], length: int) -> None:
-    """The windows of `mdlm` and of `bound`, against those made in plain lines from texts that were detokenized elsewhere."""
+    """Compare the windows of `mdlm` and `bound` with windows cut here from texts that were detokenized elsewhere."""
     model = unnoise.Model.build("mdlm", Bytes(end=True), length=length, width=16, depth=1, heads=2)
     read = documents(BENCHMARKS[one], str(data))
     sizes = [len(text.encode()) for text in texts]
@@ -195,7 +195,7 @@ def test_ag_news_as_its_table(tmp_path: Path) -> None:
             documents(one, str(path))
 
 
-# ---- which published figures are bounds -------------------------------------------------------------------------------
+# ---- which published numbers are bounds -------------------------------------------------------------------------------
 
 
 def parts_by_enumeration(toy: Toy, process: Masked | Uniform, kind: str) -> tuple[float, float, float]:
@@ -227,9 +227,11 @@ def parts_by_enumeration(toy: Toy, process: Masked | Uniform, kind: str) -> tupl
     ],
 )
 def test_which_published_figures_are_bounds(name: str, process: Masked | Uniform, kind: str, is_bound: bool) -> None:
-    """With an exact denoiser the bound is the entropy. E_{U[ε,1]} is too large by 1/(1 − ε), and lacks what lies below ε and
-    what is left at t = 1. With log-linear noise what it lacks weighs more, and the figure lies below the entropy; with linear
-    masks, as in BD3-LM, it does not."""
+    """Compare published numbers of an exact denoiser with the entropy, which its bound equals.
+
+    E_{U[ε,1]} is too large by 1/(1 − ε), and misses the part below ε and the tokens that remain at t = 1. With log-linear noise
+    the missing part weighs more, and the number lies below the entropy; with linear masks, as in BD3-LM, it does not.
+    """
     toy = Toy(3, 3)
     published, first, noise = parts_by_enumeration(toy, process, kind)
     assert (1 - EPS) * published + first + noise == pytest.approx(toy.entropy, abs=2e-5)

@@ -43,7 +43,7 @@ COUNTS |= {"club": 300, "america": 800, "largest": 400, "stadium": 90, "their": 
 
 
 def speller(method: str = "mdlm") -> Speller:
-    """An untrained model, which finds every letter equally likely: the words decide."""
+    """Return a speller with an untrained model, for which all letters are equally likely: the words decide."""
     return Speller(Model.build(method, Text8(), length=64, width=8, depth=1, heads=2), Words(COUNTS))
 
 

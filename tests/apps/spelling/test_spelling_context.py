@@ -24,7 +24,7 @@ COUNTS |= {"cave": 100, "sometimes": 100, "cats": 100, "don": 50, "do": 100, "t"
 
 
 def random_model(vocab: int = 275, length: int = 16) -> Model:
-    """A network with random weights over the word pieces of a text."""
+    """Return a model with random weights over the word pieces of a text."""
     model = Model.build("mdlm", Bpe.of([TEXT * 9], vocab), length=length, width=16, depth=1, heads=2)
     with torch.no_grad():
         for weight in model.network.parameters():
@@ -33,7 +33,7 @@ def random_model(vocab: int = 275, length: int = 16) -> Model:
 
 
 class After(nn.Module):
-    """Which token follows which: logits by the token before, as it was counted, whatever stands after."""
+    """Bigram network: logits depend on the preceding token, not on the following ones."""
 
     def __init__(self, pairs: list[tuple[int, int]], states: int, vocab: int):
         super().__init__()
@@ -48,7 +48,7 @@ class After(nn.Module):
 
 
 def counting_model(text: str = TEXT) -> Model:
-    """A model that knows which word followed which in a text, every word of it a token."""
+    """Return a bigram model of a text in which every word is a token."""
     codec = Bpe.of([f" {text} cave" * 9], 400)
     tokens = codec.encode(" " + text.strip()).tolist()
     network = After(list(itertools.pairwise(tokens)), codec.vocab + 1, codec.vocab)
@@ -248,7 +248,7 @@ def test_the_nearest_context_is_kept_where_a_model_is_short() -> None:
 
 
 def test_a_word_is_read_as_another_that_is_likelier_than_not() -> None:
-    """p = e^score/Σ e^score of the best candidate against one half; nothing is mended where what is written is the best."""
+    """Compare p = e^score/Σ e^score of the best candidate with one half; a word that is its own best candidate stays."""
     channel = Channel(count=1.0, context=0.0)
     candidates = WordCandidates(WordContext(counting_model()), Words(COUNTS), channel)
     span = Span(0, 3, "cta", rest="", name=False, opening=False)

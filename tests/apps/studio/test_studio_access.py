@@ -1,4 +1,4 @@
-"""Who may use the studio: by host and origin, and with a token where other machines reach it."""
+"""Access to the studio: by host and origin, and with a token if other machines can reach it."""
 
 import re
 import socket
@@ -33,7 +33,7 @@ def client(folder: Path) -> TestClient:
 
 @pytest.fixture
 def guarded(folder: Path) -> TestClient:
-    """A studio that asks for a token."""
+    """Return a client of a studio that requires a token."""
     return TestClient(make_app([folder], host="0.0.0.0", token=TOKEN), base_url="http://192.168.0.5:8000")
 
 
@@ -131,7 +131,7 @@ def test_the_token_in_a_header(guarded: TestClient) -> None:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """What `serve` would run, without running it."""
+    """Collect what `serve` would run, without running it."""
     configured: list[Any] = []
 
     class NotRun:

@@ -20,7 +20,7 @@ from unnoise.studio import make_app
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """A model of variable length, one of fixed length, and, the newest, one of images."""
+    """Return a model of variable length, one of fixed length and, saved last, one of images."""
     home = tmp_path_factory.mktemp("models")
     unnoise.Model.build("mdlm", Pixels((2, 2), 3), length=4, width=8, depth=1, heads=2).save(home / "images")
     return [tiny("flexmdm", home), tiny("bd3lm", home), tiny("mdlm", home), home / "images"]
@@ -94,12 +94,12 @@ def test_what_block_diffusion_writes_comes_block_by_block(client: TestClient) ->
     whole = client.post("/v1/completions", json=body | {"stream": False}).json()["choices"][0]
     assert "".join(choice["text"] for choice in found) == whole["text"] and whole["text"].startswith("the")
     stopped = client.post("/v1/completions", json=body | {"stop": whole["text"][-1]}).text
-    assert stopped.count("data: {") == 1  # one that may begin in what was written already
+    assert stopped.count("data: {") == 1  # a stop sequence may begin in the text before it
 
 
 @pytest.fixture(scope="module")
 def by_pieces(tmp_path_factory: pytest.TempPathFactory) -> tuple[unnoise.Model, TestClient]:
-    """An autoregressive model over byte pairs, in which a blank belongs to the word after it; hardly trained."""
+    """Return a briefly trained autoregressive model over byte pairs, in which a blank belongs to the next word."""
     texts = ["the cat sat on the mat. the dog ran home, and the sun was in the sky."] * 30
     model = unnoise.Model.build("ar", unnoise.codec("bpe-300", texts), length=32, width=16, depth=1, heads=2)
     unnoise.train(model, texts, steps=20, loss="fast", eval_windows=2)

@@ -40,7 +40,7 @@ def address(app: Any) -> Iterator[str]:
 
 
 def unread(address: str, seed: int) -> socket.socket:
-    """A stream that is begun and then not read."""
+    """Start a stream and do not read it."""
     connection = raw(address, "/api/chain", LONG | {"seed": seed}, receive_buffer=4096)
     assert connection.recv(20).startswith(b"HTTP/1.1 200")
     return connection
@@ -69,7 +69,7 @@ def test_readers_who_do_not_read_give_up_their_places(app: Any, address: str) ->
 
 
 def test_an_answer_that_is_short_but_unread_is_cut_off_too(app: Any, address: str) -> None:
-    """What is written already and only waits to be read holds no place, but a connection."""
+    """Keep the connection, but no place in the queue, for a finished answer that nobody reads."""
     with raw(address, "/api/replay", {"steps": 1024}, receive_buffer=4096) as connection:
         assert connection.recv(20).startswith(b"HTTP/1.1 200")
         soon_idle(app)

@@ -26,7 +26,7 @@ HALVES = ("upper", "lower", "left", "right")
 
 
 def tiny_images(folder: Path, method: str = "mdlm", shape: tuple[int, ...] = (4, 6), levels: int = 5) -> Path:
-    """A small model of images with random weights, saved."""
+    """Save a small image model with random weights."""
     codec = Pixels(shape, levels)
     model = unnoise.Model.build(method, codec, length=int(np.prod(shape)), width=16, depth=1, heads=2, labels=3)
     with torch.no_grad():
@@ -171,7 +171,7 @@ def page(address: str, browser: Any) -> Iterator[Any]:
 
 
 def pixels(page: Any, selector: str) -> list[list[int]]:
-    """What is on each canvas: red, green, blue and opacity, pixel after pixel."""
+    """Return red, green, blue and opacity of all pixels of each canvas."""
     script = "all => all.map(one => [...one.getContext('2d').getImageData(0, 0, one.width, one.height).data])"
     return page.eval_on_selector_all(f"{selector} canvas", script)
 

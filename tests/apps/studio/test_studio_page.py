@@ -46,7 +46,7 @@ def page(address: str, browser: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def slow_app(folders: list[Path]) -> Any:
-    """A studio whose default model takes many seconds for a chain, so that a slow browser can stop it: 256 calls at most."""
+    """Return a studio whose default model takes seconds for a chain (up to 256 calls), so that a slow browser can stop it."""
     folder = folders[0].parent / "slow"
     unnoise.Model.build("mdlm", width=320, depth=8, heads=5, length=256).save(folder)
     return make_app([folders[-1], folder])
@@ -327,7 +327,7 @@ def test_another_tab_does_not_take_part(slow_app: Any, slow_address: str, browse
 
 @pytest.fixture
 def damaged(folders: list[Path], tmp_path: Path) -> Iterator[str]:
-    """A studio with a folder that cannot be opened among the good ones."""
+    """Serve a studio with one folder that cannot be opened among others that can."""
     (tmp_path / "broken").mkdir()
     config = (folders[-1] / "config.json").read_text()
     (tmp_path / "broken" / "config.json").write_text(config)
@@ -459,7 +459,7 @@ def test_a_lost_connection_is_noticed(folders: list[Path], browser: Any) -> None
 
 
 def test_the_forms_begin_with_what_the_model_recommends(folders: list[Path], browser: Any, tmp_path: Path) -> None:
-    """What was changed by hand stays when another model is chosen; what was recommended does not."""
+    """Values changed by hand stay when another model is chosen; recommended values do not."""
     model = unnoise.load(folders[-1])
     model.sampling = {"sampler": "confidence", "steps": 12, "temperature": 0.9, "top_p": 0.93}
     model.save(tmp_path / "advised")
