@@ -145,7 +145,7 @@ def any_order(model: Model, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def test_the_law_of_a_masked_model_is_renormalised_and_its_bound_bounds_that_law() -> None:
-    """Σ p = 1 over texts of used tokens; the expected bound of `score` follows from these conditionals; first-hitting draws p."""
+    """Σ p = 1 over texts of used tokens; `score` has the expected bound of these conditionals; first-hitting draws p."""
     model = pushed("mdlm")
     x = used_texts()
     p, bound = any_order(model, x)
