@@ -1,4 +1,4 @@
-"""`python -m unnoise`, and the console script: Ctrl-C is quiet from the first moment on."""
+"""Entry point of `python -m unnoise` and of the console script."""
 
 import os
 import sys
@@ -7,17 +7,17 @@ SPINS = "1000"
 
 
 def set_wait_policy() -> None:
-    """Let OpenMP's threads spin only briefly for each other, unless the environment says something else.
+    """Limit how long OpenMP threads spin while they wait, unless the environment sets this already.
 
-    By default they spin for long; when another program wants the cores, they wait for each other at full load, and training
-    becomes several times slower (`benchmarks/threads.py`). It must be set before torch is imported.
+    By default they spin for a long time. If another program uses the cores, training then becomes several times slower
+    (`benchmarks/threads.py`). The variable must be set before torch is imported.
     """
     if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
         os.environ["GOMP_SPINCOUNT"] = SPINS
 
 
 def entry() -> None:
-    """Run the command line, and end with its exit code."""
+    """Run the command line and exit with its code."""
     set_wait_policy()
     try:
         from unnoise.cli.main import main

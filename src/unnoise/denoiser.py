@@ -1,4 +1,4 @@
-"""A denoiser is any callable `(x_t, t, where=None) -> Prediction`. Every call of one is made here, and its answer checked."""
+"""The denoiser interface `(x_t, t, where=None) -> Prediction`, and the functions that call a denoiser and check its output."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -14,17 +14,17 @@ from unnoise.process.state import LATEST, StateSpace, position_times
 class Denoiser(Protocol):
     """x_t: [B, L] long, t: [B] or [B, L] float, where: [B, L] bool or None.
 
-    Without `where` the prediction has shape [B, L, ·]; with it only those n positions are needed, in row-major order, as
-    [n, ·]. A denoiser that computed everything anyway may return it all.
+    Without `where` the prediction has shape [B, L, ·]. With `where` only those n positions are needed, in row-major order:
+    [n, ·]; a denoiser that computes all positions may return [B, L, ·].
     """
 
     def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> Prediction: ...
 
 
 def predict(denoiser: Denoiser, process: Process, x_t: Tensor, t: Tensor, where: Tensor) -> TokenPrediction:
-    """The denoiser's prediction at the n positions `where`: [n, ·], its shape checked.
+    """Return the denoiser's prediction at the n positions `where`, after checking its shape: [n, ·].
 
-    Times are kept in float64 in this package; a denoiser gets them in torch's default dtype.
+    Times are float64 throughout the package; the denoiser receives them in torch's default dtype.
     """
     count = int(where.sum())
     chosen = None if count == where.numel() else where
@@ -37,44 +37,43 @@ def predict(denoiser: Denoiser, process: Process, x_t: Tensor, t: Tensor, where:
 
 
 def predict_clean(denoiser: Denoiser, process: Process, x_t: Tensor, t: Tensor, where: Tensor) -> Tensor:
-    """log p(x_0 | x_t) at the n positions `where`: x_t, where [B, L], t [B] or [B, L] → [n, K]."""
+    """Return log p(x_0 | x_t) at the n positions `where`: x_t, where [B, L], t [B] or [B, L] → [n, K]."""
     prediction = predict(denoiser, process, x_t, t, where)
     return prediction.clean(process, x_t[where], position_times(t, x_t)[where])
 
 
 @dataclass
 class SamplingDenoiser:
-    """A denoiser as samplers use it: called only at positions that matter, its mean shaped by temperature and top-p.
+    """The denoiser as samplers call it: only where a prediction is needed, with temperature and top-p applied to the mean.
 
-    With `independent_rows` a row where nothing moves is not read. With `time_free`, which implies that, the denoiser ignores t,
-    so a row that has not changed since it was last read at the same positions is not read again either. The predictions are
-    the same, and so is the distribution of the samples. Otherwise the whole batch is read. `nfe` counts the rows that the
-    network has read (number of function evaluations).
+    With `independent_rows`, rows in which nothing moves are not evaluated. With `time_free`, which implies that, the denoiser
+    ignores t, so rows that have not changed since their last evaluation at the same positions are not evaluated again. Neither
+    changes the predictions. `nfe` is the number of function evaluations, counted in rows.
     """
 
     state_space: StateSpace
     process: Process
-    """the same, for samplers that serve processes over tokens alone"""
+    """the same object, for samplers that require a process over tokens"""
     denoiser: Denoiser
     length: int
-    """of the longest text"""
+    """maximum sequence length"""
     time_free: bool = False
     temperature: float = 1.0
     top_p: float = 1.0
     track_confidence: bool = True
-    """whether `confidence` is kept up to date"""
+    """whether `confidence` is updated"""
     mean_for: str | None = None
-    """the name of the sampler, if it can use a mean only"""
+    """name of the sampler if it requires a mean"""
     independent_rows: bool = False
-    """whether what is predicted for a row depends on that row alone"""
+    """whether the prediction of a row depends only on that row"""
     nfe: int = field(default=0, init=False)
     _last: tuple[Tensor, Tensor, Tensor, TokenPrediction] | None = field(default=None, init=False)  # x, t, where, prediction
-    _own: TokenPrediction | None = field(default=None, init=False)  # the last one before it was shaped
-    _read: tuple[Tensor, Tensor] | None = field(default=None, init=False)  # x and where of each row when it was last read
-    _known: dict[int, TokenPrediction] = field(default_factory=dict, init=False)  # and what was predicted, by its number
+    _own: TokenPrediction | None = field(default=None, init=False)  # the last one without temperature and top-p
+    _read: tuple[Tensor, Tensor] | None = field(default=None, init=False)  # x and where of each row at its last evaluation
+    _known: dict[int, TokenPrediction] = field(default_factory=dict, init=False)  # its prediction, by row number
 
     def predict(self, x: Tensor, t: Tensor, where: Tensor) -> TokenPrediction:
-        """The prediction at the n positions `where`: [n, ·]."""
+        """Return the prediction at the n positions `where`: [n, ·]."""
         if self.time_free:
             prediction = self._call_changed(x, t, where)
         elif self.independent_rows:
@@ -88,17 +87,16 @@ class SamplingDenoiser:
         return prediction
 
     def clean(self, x: Tensor, t: Tensor, where: Tensor) -> Tensor:
-        """log p(x_0 | x_t) at the n positions `where`: [n, K]."""
+        """Return log p(x_0 | x_t) at the n positions `where`: [n, K]."""
         return self.predict(x, t, where).clean(self.process, x[where], position_times(t, x)[where])
 
     def own(self, x: Tensor, t: Tensor, where: Tensor) -> Tensor:
-        """The network's own log p(x_0 | x_t) at the positions that `clean` was just called for, which temperature and top-p
-        leave alone: how sure it is, also where the likeliest token is always taken. [n, K]."""
+        """Return log p(x_0 | x_t) without temperature and top-p, at the positions of the last call of `clean`: [n, K]."""
         assert self._own is not None
         return self._own.clean(self.process, x[where], position_times(t, x)[where])
 
     def confidence(self, x: Tensor, before: Tensor) -> Tensor:
-        """`before` [B, L], brought up to date with the last prediction, about the text that has become x."""
+        """Return the confidences `before` [B, L], updated by the last prediction and the tokens x that were sampled from it."""
         if self._last is None:
             return before
         read, t, where, prediction = self._last
@@ -110,11 +108,11 @@ class SamplingDenoiser:
         return before.masked_scatter(where, log_c.exp().to(before.dtype))
 
     def forget(self) -> None:
-        """Let the last prediction say nothing about confidence: it was about something else than what stands there."""
+        """Exclude the last prediction from `confidence`, because x was not sampled from it."""
         self._last = None
 
     def _call_changed(self, x: Tensor, t: Tensor, where: Tensor) -> TokenPrediction:
-        """The prediction at `where`, from what is known of rows that have not changed, and a call for the others."""
+        """Return the prediction at `where`, evaluating only the rows that have changed."""
         needed = where.any(1)
         seen, there = (torch.full_like(x, -1), where) if self._read is None else self._read
         changed = needed & ((x != seen) | (where != there)).any(1)
@@ -130,7 +128,7 @@ class SamplingDenoiser:
         return known[0].replace(torch.cat([one.values for one in known]))
 
     def _call_rows(self, x: Tensor, t: Tensor, where: Tensor, rows: Tensor) -> TokenPrediction:
-        """The prediction at those positions `where` that lie in some of the rows, [B] bool."""
+        """Return the prediction at the positions `where` of the given rows, [B] bool."""
         return self._call(x, t, where) if bool(rows.all()) else self._call(x[rows], t[rows], where[rows])
 
     def _call(self, x: Tensor, t: Tensor, where: Tensor) -> TokenPrediction:

@@ -1,7 +1,7 @@
-"""Several processes that train or measure together (torch.distributed): who this one is, its share, and sums over all of them.
+"""Collective operations for training and evaluation in several processes (torch.distributed).
 
-Outside of `process_group` there is one process, and everything here does nothing. Inside it all processes must do the same
-things in the same order.
+Outside `process_group` there is one process, and the functions have no effect. Inside it all processes must call them in the
+same order.
 """
 
 import gc
@@ -20,23 +20,23 @@ _together = ContextVar("together", default=False)  # inside of `process_group`
 
 
 def world() -> int:
-    """How many processes there are."""
+    """Return the number of processes."""
     return dist.get_world_size() if _together.get() else 1
 
 
 def rank() -> int:
-    """The number of this process; 0 writes files and speaks to the user."""
+    """Return the number of this process. Process 0 writes files and messages."""
     return dist.get_rank() if world() > 1 else 0
 
 
 def launched() -> int:
-    """How many processes torchrun has started, by the environment that it sets."""
+    """Return the number of processes started by torchrun, from its environment variable."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 @contextmanager
 def process_group(device: torch.device) -> Iterator[None]:
-    """The group of the processes that torchrun has started, for as long as this lasts; nothing where there is one process."""
+    """Open the process group of torchrun inside the `with` block, if there is more than one process."""
     mine = launched() > 1 and not dist.is_initialized()
     if mine:
         dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
@@ -44,26 +44,26 @@ def process_group(device: torch.device) -> Iterator[None]:
     try:
         yield
         if mine:
-            dist.barrier()  # nobody leaves while another still speaks
+            dist.barrier()  # keep the group open until all processes have finished
     finally:
         _together.reset(before)
         if mine:
-            gc.collect()  # what still holds the group would end it too late
+            gc.collect()  # release objects that hold the group
             dist.destroy_process_group()
 
 
 def share(count: int) -> Tensor:
-    """The numbers 0…count − 1 that fall to this process, in order and as evenly as can be: [n] long."""
+    """Return this process's part of the numbers 0…count − 1, split evenly and in order: [n] long."""
     return torch.arange(count).tensor_split(world())[rank()]
 
 
 def first_says(value: float, device: torch.device) -> float:
-    """What process 0 has for a number on which all must agree, such as the time."""
+    """Return process 0's value of a number on which all processes must agree, such as the time."""
     return total(value if rank() == 0 else 0.0, device)
 
 
 def total(value: float, device: torch.device) -> float:
-    """The sum of a number over all processes, in float64."""
+    """Return the sum of a number over all processes, in float64."""
     if world() == 1:
         return value
     found = torch.tensor(value, dtype=torch.float64, device=device)
@@ -72,7 +72,7 @@ def total(value: float, device: torch.device) -> float:
 
 
 def gathered(rows: Tensor) -> Tensor:
-    """The rows of all processes, in their order: [n, …] of each → [Σ n, …]."""
+    """Concatenate the rows of all processes in order: [n, …] of each → [Σ n, …]."""
     if world() == 1:
         return rows
     parts: list[Tensor | None] = [None] * world()
@@ -81,9 +81,9 @@ def gathered(rows: Tensor) -> Tensor:
 
 
 def each(count: int, act: Callable[[int], T]) -> list[T]:
-    """act(0) … act(count − 1), shared out over the processes: all results, in order, in each of them.
+    """Compute act(0) … act(count − 1), split over the processes, and return all results in order in each process.
 
-    An error in one process is raised in all, so that none waits for another.
+    An error in one process is raised in all, so that none of them waits forever.
     """
     if world() == 1:
         return [act(i) for i in range(count)]
@@ -103,18 +103,18 @@ def each(count: int, act: Callable[[int], T]) -> list[T]:
 
 
 def barrier() -> None:
-    """Wait until all processes are here."""
+    """Wait for all processes."""
     if world() > 1:
         dist.barrier()
 
 
 def from_first(act: Callable[[], T]) -> T:
-    """What process 0 finds, told to all; its error is raised by all."""
+    """Compute a result in process 0 and return it in all processes; its error is raised in all of them."""
     return each(1, lambda _: act())[0]
 
 
 def new_group() -> dist.ProcessGroup | None:
-    """Another group of all processes, for what goes on beside training (on the CPU, by gloo); None where there is one."""
+    """Return another gloo group of all processes for work that runs alongside training, or None for a single process."""
     group = dist.new_group(backend="gloo") if world() > 1 else None
     assert not isinstance(group, int)
     return group

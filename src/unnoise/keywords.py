@@ -1,4 +1,4 @@
-"""Options as dataclass fields with bounds, options by keyword, and settings in a name ("md4:offset=1e-4")."""
+"""Checks of options and keywords, and settings in a name ("md4:offset=1e-4")."""
 
 import ast
 import difflib
@@ -57,7 +57,7 @@ def _bounds(kind: type[Any], metadata: Mapping[str, Any]) -> str:
 
 
 def check_keywords(options: type[Any], found: Iterable[str], who: str) -> None:
-    """Raise ValueError naming the first keyword that is no field of the dataclass `options`."""
+    """Raise ValueError with the first keyword that is not a field of the dataclass `options`."""
     known = [field.name for field in fields(options)]
     for name in found:
         if name not in known:
@@ -67,7 +67,7 @@ def check_keywords(options: type[Any], found: Iterable[str], who: str) -> None:
 
 
 def parse_settings(name: str, text: str, what: str) -> dict[str, Any]:
-    """The settings after a name, field=value,field=value; numbers, true, false and none are read as such, the rest as words."""
+    """Parse settings, "field=value,field=value". Values are numbers, true, false, none or strings."""
     found = {}
     for setting in filter(None, text.split(",")):
         field, equals, value = (part.strip() for part in setting.partition("="))
@@ -81,7 +81,7 @@ def parse_settings(name: str, text: str, what: str) -> dict[str, Any]:
 
 
 def accepted_arguments(part: Callable[..., Any]) -> dict[str, Any] | None:
-    """The arguments that a class or function takes, with their defaults, or None if it takes any keyword."""
+    """Return the arguments of a class or function with their defaults, or None if it accepts any keyword."""
     parameters = inspect.signature(part).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None
@@ -91,7 +91,7 @@ def accepted_arguments(part: Callable[..., Any]) -> dict[str, Any] | None:
 def check_settings(
     name: str, settings: Mapping[str, Any] | Iterable[str], accepted: Mapping[str, Any] | Iterable[str] | None, what: str
 ) -> None:
-    """Raise ValueError naming the first setting that a part does not take, or that is of another kind than its default."""
+    """Raise ValueError for the first setting that a part does not accept or whose type differs from its default's."""
     known = None if accepted is None else sorted(accepted)
     for field in settings:
         if known is not None and field not in known:
@@ -104,7 +104,7 @@ def check_settings(
 
 
 def _check_kind(field: str, value: Any, default: Any) -> None:
-    """Raise ValueError unless a value is true or false, or a number, where the default is."""
+    """Raise ValueError unless a value is a boolean or a number where the default is one."""
     if isinstance(default, bool) and not isinstance(value, bool):
         raise ValueError(f"{field} must be true or false, found {value!r}")
     number = isinstance(value, int | float) and not isinstance(value, bool)

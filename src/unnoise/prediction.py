@@ -1,9 +1,8 @@
-"""What a network's output means: the parameterizations of the reverse process.
+"""Predictions: the return types of denoisers.
 
-A denoiser returns one of these, never a bare tensor. `TokenPrediction` is what processes over tokens work with: each kind turns
-into the same three things, ratios p_t(y)/p_t(x_t), the reverse step p(x_s | x_t), and the clean distribution p(x_0 | x_t), by
-the formula of the process that fits it; so a bound or a sampler written for one of them serves all. A position is any index of
-the leading shape P: [B, L], or [n] where only n positions were predicted.
+Each kind of `TokenPrediction` provides ratios p_t(y)/p_t(x_t), the reverse step p(x_s | x_t) and the clean distribution
+p(x_0 | x_t), using the formulas of the process, so bounds and samplers work with all kinds. A position is any index of the
+leading shape P: [B, L], or [n] if only n positions were predicted.
 """
 
 from abc import ABC, abstractmethod
@@ -18,47 +17,47 @@ if TYPE_CHECKING:
 
 
 class Prediction:
-    """Whatever a denoiser says."""
+    """Base class of the return values of denoisers."""
 
 
 class TokenPrediction(Prediction, ABC):
-    """A prediction about tokens, for processes over tokens; x_t: [*P] long, s < t: [*P] float."""
+    """Base class of predictions for processes over tokens. Arguments are x_t: [*P] long and s < t: [*P] float."""
 
     @property
     @abstractmethod
     def values(self) -> Tensor:
-        """The tensor inside: [*P, K] or [*P, S]."""
+        """The wrapped tensor: [*P, K] or [*P, S]."""
 
     @abstractmethod
     def width(self, process: "Process") -> int:
-        """How many entries the last axis must have for this process."""
+        """Return the required size of the last axis for a process."""
 
     @abstractmethod
     def replace(self, values: Tensor) -> Self:
-        """The same kind of prediction with other values."""
+        """Return a prediction of the same kind with other values."""
 
     @abstractmethod
     def ratios(self, process: "Process", x_t: Tensor, t: Tensor) -> Tensor:
-        """log s_y ≈ log p_t(y)/p_t(x_t) for every state y: [*P, S]; the entry at x_t means nothing."""
+        """Return log s_y ≈ log p_t(y)/p_t(x_t) for every state y; the entry at x_t is undefined: [*P, S]."""
 
     def plain_ratios(self, process: "Process", x_t: Tensor, t: Tensor) -> Tensor:
-        """Return s_y itself instead of its logarithm, as a squared loss needs it, 1 at x_t: [*P, S]."""
+        """Return s_y without the logarithm, for squared losses; the entry at x_t is 1: [*P, S]."""
         return self.ratios(process, x_t, t).scatter(-1, x_t[..., None], 0.0).exp()
 
     @abstractmethod
     def reverse(self, process: "Process", x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
-        """log p(x_s | x_t): [*P, S]."""
+        """Return log p(x_s | x_t): [*P, S]."""
 
     @abstractmethod
     def clean(self, process: "Process", x_t: Tensor, t: Tensor) -> Tensor:
-        """log p(x_0 | x_t) over the K real tokens: [*P, K]."""
+        """Return log p(x_0 | x_t) over the K real tokens: [*P, K]."""
 
     def selected(self, process: "Process", shape: tuple[int, ...], where: Tensor | None, count: int) -> Self:
-        """This prediction at the n = `count` positions `where` of [B, L] = `shape` (None: at all of them), checked: [n, ·]."""
+        """Return the prediction at the n = `count` positions `where` of [B, L] = `shape` (None for all), checked: [n, ·]."""
         values, width = self.values, self.width(process)
         if not values.is_floating_point():
             raise ValueError(f"a prediction must hold floating-point numbers, found {values.dtype}")
-        if values.dtype in (torch.float16, torch.bfloat16):  # a network may compute in these; a bound may not
+        if values.dtype in (torch.float16, torch.bfloat16):  # precise enough for a network, not for a bound
             values = values.float()
         if values.shape == (*shape, width):
             return self.replace(values.flatten(0, 1) if where is None else values[where])
@@ -72,17 +71,17 @@ class TokenPrediction(Prediction, ABC):
 
 @dataclass(frozen=True)
 class MeanPrediction(TokenPrediction):
-    """μ = p(x_0 | x_t), a distribution over the K real tokens; kept as normalised log-probabilities.
+    """μ = p(x_0 | x_t), a distribution over the K real tokens, as normalised log-probabilities.
 
-    log_probs: [B, L, K], or [n, K] where only n positions were predicted. There is no entry for the mask, and a masked
-    process carries unmasked tokens over by itself: the two facts called SUBS in MDLM (arXiv:2406.07524) are built in.
+    log_probs: [B, L, K], or [n, K] if only n positions were predicted. There is no entry for the mask, and masked processes
+    keep unmasked tokens. These are the two properties called SUBS in MDLM (arXiv:2406.07524).
     """
 
     log_probs: Tensor
 
     @staticmethod
     def from_logits(logits: Tensor) -> "MeanPrediction":
-        """Normalise a network's raw output: [..., K] → MeanPrediction."""
+        """Normalise the raw output of a network: [..., K] → MeanPrediction."""
         return MeanPrediction(torch.log_softmax(logits, -1))
 
     @property
@@ -105,7 +104,7 @@ class MeanPrediction(TokenPrediction):
         return process.mean_clean(self.log_probs, x_t, t)
 
     def shaped(self, temperature: float = 1.0, top_p: float = 1.0) -> "MeanPrediction":
-        """μ^{1/temperature}, cut to the smallest set of tokens with mass ≥ top_p, normalised; temperature 0 is the mode."""
+        """Return μ^{1/temperature} restricted to the smallest set of tokens with mass ≥ top_p; temperature 0 is the mode."""
         log_probs = self.log_probs
         if temperature == 0:
             best = torch.full_like(log_probs, -torch.inf)
@@ -124,7 +123,7 @@ class MeanPrediction(TokenPrediction):
 
 @dataclass(frozen=True)
 class ScorePrediction(TokenPrediction):
-    """s_y ≈ p_t(y)/p_t(x_t) for y ≠ x_t, kept as log s (SEDD, arXiv:2310.16834).
+    """s_y ≈ p_t(y)/p_t(x_t) for y ≠ x_t, as log s (SEDD, arXiv:2310.16834).
 
     log_ratios: [B, L, S], or [n, S]; S = K + 1 for a masked process, K otherwise. The entry at x_t is ignored.
     """
@@ -153,12 +152,12 @@ class ScorePrediction(TokenPrediction):
 
 @dataclass(frozen=True)
 class RatioPrediction(TokenPrediction):
-    """Ratios s_y ≈ p_t(y)/p_t(x_t) that do not pass through a logarithm, as in concrete score matching (arXiv:2211.00802).
+    """Ratios s_y ≈ p_t(y)/p_t(x_t) that may have any sign, as in concrete score matching (arXiv:2211.00802).
 
-    ratio: [B, L, S], or [n, S]: s_y = 1 + c_y for the concrete score c_y = p_t(y)/p_t(x_t) − 1. Any real number is allowed. The
-    entry at x_t is ignored. No jump rate can be negative, so bounds and samplers use max(s_y, FLOOR): both describe the model
-    with these clipped ratios. A clipped ratio costs about −log FLOOR nats where the true path jumps to y, and adds at most a
-    rate of FLOOR·β(t) of wrong jumps.
+    ratio: [B, L, S], or [n, S]: s_y = 1 + c_y for the concrete score c_y = p_t(y)/p_t(x_t) − 1. The entry at x_t is ignored.
+    Jump rates cannot be negative, so bounds and samplers use max(s_y, FLOOR) and describe the model with these ratios. A
+    clipped ratio costs about −log FLOOR nats where the true path jumps to y, and adds at most a rate of FLOOR·β(t) of wrong
+    jumps.
     """
 
     FLOOR: ClassVar[float] = 1e-3

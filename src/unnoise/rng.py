@@ -1,12 +1,12 @@
-"""Random numbers for a batch: from a torch.Generator, or so that row i's depend on (seed, i) alone.
+"""Random numbers for batches, from a torch.Generator or from a generator whose row i depends only on (seed, i).
 
-A torch.Generator deals out one stream to the whole batch, so what a row gets depends on how many rows there are. Samplers use a
-`RowGenerator`: a counter-based generator (as JAX's are), in which each number is a hash of where it is needed. The same
-text then comes out whether it is drawn alone, among a thousand, or in another process.
+A torch.Generator has one stream for the whole batch, so the numbers of a row depend on the size of the batch. Samplers use a
+`RowGenerator`, a counter-based generator like JAX's, in which each number is a hash of its position. A sequence is then the
+same whether it is sampled alone, in a batch of a thousand, or in another process.
 
-Categorical draws lose no rare tokens: float32 Gumbel noise has a resolution of 2⁻²⁴, which over
-a thousand sampling steps silently drops them and flatters every measure of quality. Here one uniform number in float64 is put
-through the inverse of the cumulative distribution.
+Categorical samples keep rare tokens. Float32 Gumbel noise has a resolution of 2⁻²⁴, which over a thousand sampling steps
+silently drops them and improves every measure of quality. Here the inverse cumulative distribution maps one float64 uniform
+number.
 """
 
 import math
@@ -16,16 +16,16 @@ import torch
 from torch import Tensor
 
 GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # 2⁶⁴ over the golden ratio: the step of SplitMix64, as a signed number
-COMMON = 0x632BE59BD9B4E019  # the row of what is drawn once for all rows
+COMMON = 0x632BE59BD9B4E019  # row number of the stream that all rows share
 RESOLUTION = 2.0**-53
 ROUNDS = 12  # of the Feistel network that shuffles; with fewer, small permutations are not equally likely
 
 
 class RowGenerator:
-    """Uniform numbers u(seed, row, call, place): row r's depend on the seed, on r, and on row r's own calls so far.
+    """Uniform numbers u(seed, row, call, place). Those of row r depend on the seed, on r and on the number of calls for row r.
 
-    rows: the numbers of the batch's rows, [B]; a part of a batch has those of its rows in the whole.
-    total: how many rows the whole has.
+    rows: row numbers of the batch, [B]; for a part of a batch, the numbers in the whole batch.
+    total: number of rows of the whole batch.
     """
 
     def __init__(self, seed: int, rows: Tensor, total: int | None = None):
@@ -36,9 +36,9 @@ class RowGenerator:
         self._common_calls = torch.zeros_like(self._common)
 
     def uniform(self, shape: tuple[int, ...], where: Tensor | None = None) -> Tensor:
-        """Numbers on [0, 1) in float64: of the shape [B, …], or with `where`, bool of that shape, only those n: [n].
+        """Return float64 numbers on [0, 1) of the shape [B, …], or only at the n positions `where`, bool of that shape: [n].
 
-        With `where`, a row in which nothing is needed is as if it had not been called. The shape () is one for all rows.
+        With `where`, a call does not count for rows without a position. The shape () is one number for all rows.
         """
         if not shape:
             self._common_calls = self._common_calls + 1
@@ -46,7 +46,7 @@ class RowGenerator:
         if shape[0] != len(self.rows):
             raise ValueError(
                 f"a generator for {len(self.rows)} rows cannot fill the shape {list(shape)}: "
-                "to draw at some positions of a batch, give them as `where`"
+                "to draw at some positions of a batch, pass them as `where`"
             )
         call = _mix(self._key + GOLDEN * self._calls)
         if where is None:
@@ -58,15 +58,18 @@ class RowGenerator:
         return _unit(_mix(call[row] + GOLDEN * place))
 
     def keys(self) -> Tensor:
-        """A number for each row from which others follow (`bits`), for draws that must be repeatable: [B] long."""
+        """Return a key per row, from which `bits` derives repeatable random numbers: [B] long."""
         call = _mix(self._key + GOLDEN * self._calls)
         self._calls = self._calls + 1
         return call
 
     def branch(self, number: int, rows: Tensor | None = None) -> "RowGenerator":
-        """Another generator for each number, whatever was drawn from this one; for all rows, or for some of them, [n] long."""
+        """Return an independent generator for each number, for all rows or some of them, [n] long.
+
+        It does not depend on the numbers drawn from this generator.
+        """
         branch = copy(self)
-        turn = GOLDEN * torch.tensor([2**32 + number], device=self.rows.device)  # beyond what is drawn from this one
+        turn = GOLDEN * torch.tensor([2**32 + number], device=self.rows.device)  # beyond the calls of this generator
         branch._key, branch._common = _mix(self._key + turn), _mix(self._common + turn)
         if rows is not None:
             branch.rows, branch._key = self.rows[rows], branch._key[rows]
@@ -74,19 +77,19 @@ class RowGenerator:
         return branch
 
     def shared(self, count: int) -> Tensor:
-        """Numbers that are the same whichever rows these are: [count] float64."""
+        """Return numbers that do not depend on the rows: [count] float64."""
         self._common_calls = self._common_calls + 1
         places = torch.arange(1, count + 1, device=self.rows.device)
         return _unit(_mix(_mix(self._common + GOLDEN * self._common_calls) + GOLDEN * places))
 
 
 def bits(keys: Tensor, count: int) -> Tensor:
-    """For each key its first `count` numbers of 64 random bits: [B] long → [B, count] long."""
+    """Return the first `count` numbers of 64 random bits of each key: [B] long → [B, count] long."""
     return _mix(keys[:, None] + GOLDEN * torch.arange(count, device=keys.device))
 
 
 def seed_of(*numbers: int) -> int:
-    """One seed from several numbers, such as a seed and a step."""
+    """Return one seed derived from several numbers, such as a seed and a step."""
     key = torch.zeros(1, dtype=torch.long)
     for number in numbers:
         key = _mix((key ^ torch.tensor([number])) + GOLDEN)
@@ -94,12 +97,12 @@ def seed_of(*numbers: int) -> int:
 
 
 def shuffled(numbers: Tensor, count: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Numbers n ≥ 0 of an endless order whose every epoch is another permutation of 0…count − 1: (epoch, place), [B] long each.
+    """Return the epoch and place of the numbers n ≥ 0 in an order that permutes 0…count − 1 anew each epoch: [B] long each.
 
-    epoch = n // count, and the place is π(n mod count) with a permutation π that (seed, epoch) fixes; nothing is stored, and
-    n's place does not depend on which others are asked for. π is a Feistel network over the cells (l, r) of a table with at
-    least `count` of them, l ← l + F(r) mod rows and r ← r + F(l) mod columns in turn; a cell beyond `count` is put through
-    it again, until one is not (cycle walking; Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
+    The epoch is n // count, and the place is π(n mod count) for a permutation π determined by (seed, epoch). Nothing is stored.
+    π is a Feistel network over the cells (l, r) of a table with at least `count` cells: l ← l + F(r) mod rows and
+    r ← r + F(l) mod columns alternate. A result beyond `count` is permuted again until it is not (cycle walking; Black and
+    Rogaway 2002, "Ciphers with arbitrary finite domains").
     """
     rows = math.isqrt(count - 1) + 1
     columns = -(-count // rows)
@@ -121,13 +124,13 @@ def shuffled(numbers: Tensor, count: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 Generator = torch.Generator | RowGenerator | None
-"""Where random numbers come from; None is torch's global generator."""
+"""Source of random numbers; None is torch's global generator."""
 
 
 def uniform(
     shape: torch.Size | tuple[int, ...], device: torch.device, generator: Generator, where: Tensor | None = None
 ) -> Tensor:
-    """Uniform numbers on [0, 1) in float64: of this shape, or only those at `where`, bool of this shape: [n]."""
+    """Return float64 uniform numbers on [0, 1) of a shape, or only at the n positions `where`, bool of that shape: [n]."""
     if isinstance(generator, RowGenerator):
         return generator.uniform(tuple(shape), where)
     wanted = shape if where is None else (int(where.sum()),)
@@ -135,30 +138,30 @@ def uniform(
 
 
 def integers(high: int, shape: torch.Size | tuple[int, ...], device: torch.device, generator: Generator) -> Tensor:
-    """Uniform whole numbers 0…high − 1: long of this shape."""
+    """Return uniform integers 0…high − 1: long of this shape."""
     if isinstance(generator, RowGenerator):
         return (generator.uniform(tuple(shape)) * high).long()
     return torch.randint(high, shape, generator=generator, device=device)
 
 
 def normal(shape: torch.Size | tuple[int, ...], device: torch.device, generator: Generator, dtype: torch.dtype) -> Tensor:
-    """Standard normal numbers of this shape."""
+    """Return standard normal numbers of this shape."""
     if isinstance(generator, RowGenerator):  # by the inverse of the cumulative distribution, never at 0 itself
         return torch.special.ndtri(generator.uniform(tuple(shape)) + RESOLUTION / 2).to(dtype)
     return torch.randn(shape, generator=generator, device=device, dtype=dtype)
 
 
 def draw(probs: Tensor, generator: Generator = None, where: Tensor | None = None) -> Tensor:
-    """One index for each row of weights: [..., S] ≥ 0, not necessarily normalised → [...] long.
+    """Sample an index from each row of weights ≥ 0, which need not sum to 1: [..., S] → [...] long.
 
-    y = min{ y : Σ_{k≤y} p_k > u·Σ_k p_k }, u uniform on [0, 1), everything in float64. where: [B, L] bool, the n positions of
-    a batch that probs [n, S] are about.
+    y = min{ y : Σ_{k≤y} p_k > u·Σ_k p_k } with u uniform on [0, 1), in float64. where: [B, L] bool, the n positions of a batch
+    to which probs [n, S] belong.
     """
     return inverse_cdf(probs, uniform(probs.shape[:-1] if where is None else where.shape, probs.device, generator, where))
 
 
 def inverse_cdf(probs: Tensor, u: Tensor) -> Tensor:
-    """min{ y : Σ_{k≤y} p_k > u·Σ_k p_k }, in float64: weights [..., S], u [...] on [0, 1) → [...] long."""
+    """Compute min{ y : Σ_{k≤y} p_k > u·Σ_k p_k } in float64: weights [..., S], u [...] on [0, 1) → [...] long."""
     cumulative = probs.double().cumsum(-1)
     total = cumulative[..., -1:].contiguous()
     if not bool((torch.isfinite(total) & (total > 0)).all()):
@@ -170,7 +173,7 @@ def inverse_cdf(probs: Tensor, u: Tensor) -> Tensor:
 
 
 def poisson(mean: Tensor, generator: Generator = None) -> Tensor:
-    """Counts k ~ e^{−λ} λ^k/k!, for each λ ≥ 0: [...] → [...] long."""
+    """Sample counts k ~ e^{−λ} λ^k/k! for each λ ≥ 0: [...] → [...] long."""
     if not isinstance(generator, RowGenerator):
         return torch.poisson(mean, generator=generator).long()
     most = float(mean.max()) if mean.numel() else 0.0
@@ -180,17 +183,17 @@ def poisson(mean: Tensor, generator: Generator = None) -> Tensor:
 
 
 def _mix(z: Tensor) -> Tensor:
-    """SplitMix64's finaliser (Steele, Lea and Flood 2014): a bijection of 64 bits in which each bit depends on all."""
+    """Apply the finaliser of SplitMix64 (Steele, Lea and Flood 2014), a bijection in which each bit depends on all 64."""
     z = (z ^ _shift(z, 30)).mul_(0xBF58476D1CE4E5B9 - 2**64)
     z = z.bitwise_xor_(_shift(z, 27)).mul_(0x94D049BB133111EB - 2**64)
     return z.bitwise_xor_(_shift(z, 31))
 
 
 def _shift(z: Tensor, bits: int) -> Tensor:
-    """z >> bits of unsigned numbers, which torch keeps as signed ones."""
+    """Compute z >> bits for unsigned numbers that torch stores as signed ones."""
     return (z >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
 def _unit(z: Tensor) -> Tensor:
-    """The upper 53 bits as a number on [0, 1)."""
+    """Return the upper 53 bits as a number on [0, 1)."""
     return _shift(z, 11).double().mul_(RESOLUTION)

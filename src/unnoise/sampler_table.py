@@ -1,7 +1,6 @@
-"""Samplers by name, with their fields set in the name: "remasking:rate=0.05,grid=cosine"."""
+"""The table of samplers by name; fields are set in the name: "remasking:rate=0.05,grid=cosine"."""
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from unnoise.families.block import BlockSampler
 from unnoise.families.ddpm import DdpmSampler
 from unnoise.families.gaussian import GaussianSampler
 from unnoise.families.insertion import InsertionSampler
-from unnoise.registry import find, register_builtin, registered
+from unnoise.registry import did_you_mean, find, register_builtin, registered
 from unnoise.sampler import (
     Ancestral,
     Confidence,
@@ -49,19 +48,19 @@ _SAMPLERS = {
 }
 register_builtin("sampler", _SAMPLERS)
 
-ALIASES = {  # names for a sampler with some field set
+ALIASES = {  # names of samplers with fields set
     "margin": "confidence:by=margin",
     "entropy": "confidence:by=entropy",
-    "metropolis": "metropolis:before=tweedie",  # by name it has a text to correct
+    "metropolis": "metropolis:before=tweedie",  # so that there is a sequence to correct
     "ddim": "gaussian:deterministic=true",
     "insertion-confidence": "insertion:order=confidence",
 }
-COMMON = ("steps", "temperature", "top_p")  # set for all samplers alike, not as fields of one
+COMMON = ("steps", "temperature", "top_p")  # options of all samplers
 
 
 @dataclass(frozen=True)
 class SamplerField:
-    """A field of a sampler that can be set."""
+    """A configurable field of a sampler."""
 
     name: str
     kind: Literal["number", "whole", "choice", "flag", "sampler"]
@@ -71,7 +70,7 @@ class SamplerField:
     help: str = ""
 
     def parse(self, text: str) -> Any:
-        """The value that a person typed, or ValueError."""
+        """Parse a value, or raise ValueError."""
         if self.optional and text.lower() in ("none", ""):
             return None
         try:
@@ -85,25 +84,24 @@ class SamplerField:
                 case "sampler":
                     return named_sampler(text)
                 case "choice":
-                    return text  # the sampler itself knows which there are
+                    return text  # checked by the sampler
         except (ValueError, KeyError) as error:
             wanted = {"number": "a number", "whole": "a whole number", "flag": "true or false", "sampler": "a sampler"}
             raise ValueError(f"{self.name} must be {wanted[self.kind]}, found {text!r}") from error
 
 
 def sampler_names() -> list[str]:
-    """All names, aliases included."""
+    """Return all sampler names, including aliases."""
     return list(dict.fromkeys([*registered("sampler"), *ALIASES]))
 
 
 def named_sampler(text: str) -> Sampler:
-    """A sampler by its name, or by its name and fields, "name:field=value,field=value"; ValueError with the nearest name."""
+    """Return a sampler by name, with optional fields, "name:field=value,field=value", or raise ValueError."""
     name, _, settings = text.partition(":")
     base, _, preset = ALIASES.get(name, name).partition(":")
     if base not in registered("sampler"):
-        near = difflib.get_close_matches(name, sampler_names(), 1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(f"unknown sampler {name!r}: {hint}use one of {', '.join(sampler_names())}")
+        names = sampler_names()
+        raise ValueError(f"unknown sampler {name!r}: {did_you_mean(name, names)}use one of {', '.join(names)}")
     cls = find("sampler", base)
     return cls(**(_settings(cls, base, preset) | _settings(cls, name, settings)))
 
@@ -116,17 +114,14 @@ def _settings(cls: type[Sampler], name: str, text: str) -> dict[str, Any]:
         if not equals:
             raise ValueError(f"fields of a sampler are set as {name}:field=value, found {setting!r}")
         if field not in known:
-            near = difflib.get_close_matches(field, known, 1)
-            own = ", ".join(known) or "none"
-            raise ValueError(
-                f"the sampler {name} has no field {field!r}; {f'did you mean {near[0]!r}? ' if near else ''}it has {own}"
-            )
+            names = ", ".join(known) or "none"
+            raise ValueError(f"the sampler {name} has no field {field!r}; {did_you_mean(field, known)}it has {names}")
         values[field] = known[field].parse(value)
     return values
 
 
 def sampler_name(sampler: Sampler) -> str:
-    """The name of a sampler, or of the alias that it is; its class's where it is not registered."""
+    """Return the name or alias of a sampler, or its class name if it is not registered."""
     for alias, meaning in ALIASES.items():
         if alias not in registered("sampler") and _same(sampler, named_sampler(meaning)):
             return alias
@@ -134,15 +129,15 @@ def sampler_name(sampler: Sampler) -> str:
 
 
 def _same(one: Sampler, other: Sampler) -> bool:
-    """Whether two samplers agree but for what is common to all."""
+    """Return whether two samplers agree in all but the common options."""
     own = [field.name for field in dataclasses.fields(one) if field.name not in COMMON]
     return type(one) is type(other) and all(vars(one)[name] == vars(other)[name] for name in own)
 
 
 def sampler_fields(cls: type[Sampler], common: bool = False) -> list[SamplerField]:
-    """The fields that can be set, with their help from the docstrings of the class and its bases.
+    """Return the configurable fields of a sampler, with help texts from the docstrings of the class and its bases.
 
-    common: also those that all samplers have (steps, temperature, top_p).
+    common: include the options of all samplers (steps, temperature, top_p).
     """
     hints, helps = get_type_hints(cls), field_help(cls)
     return [
@@ -166,7 +161,7 @@ def _described(name: str, hint: Any, default: Any, helps: Mapping[str, str]) -> 
 
 
 def field_help(cls: type) -> dict[str, str]:
-    """What the docstrings of a class and its bases say of each field, in paragraphs that begin with `name: `."""
+    """Return the help text of each field: the paragraphs of the docstrings, bases included, that begin with `name: `."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         lines = [line.strip() for line in (vars(base).get("__doc__") or "").splitlines()]

@@ -1,7 +1,7 @@
-"""Schedules: how much signal α(t) is left at time t.
+"""Noise schedules: the remaining signal α(t) at time t.
 
-t = 0 is data, t = 1 is noise, α decreases. Near the two ends both α and 1 − α are needed to full relative
-precision, also in float32, so every schedule states the two of them separately: `alpha` and `noise` = 1 − α.
+t = 0 is data, t = 1 is noise, and α decreases. Near the two ends both α and 1 − α are needed to full relative precision, even
+in float32, so every schedule defines both: `alpha` and `noise` = 1 − α.
 
 | quantity | method | formula |
 |---|---|---|
@@ -11,9 +11,9 @@ precision, also in float32, so every schedule states the two of them separately:
 | total rate | `sigma(t)` | σ̄ = −log α |
 | rate | `rate(t)` | β = −α′/α |
 | hazard of the reverse jump | `hazard(t)` | −α′/(1 − α) |
-| time at which α is left | `inverse(alpha)` | t(α) |
+| time at which the signal is α | `inverse(alpha)` | t(α) |
 
-All of them are elementwise, in the dtype of their argument. `PerToken` alone adds a last axis, one schedule per token.
+All are elementwise and keep the dtype of their argument. Only `PerToken` adds a last axis, with one schedule per token.
 """
 
 import math
@@ -29,36 +29,36 @@ HALF_PI = math.pi / 2
 class Schedule(nn.Module, ABC):
     """A decreasing function α: [0, 1] → [0, 1], its slope and its inverse.
 
-    A schedule of your own gives `alpha`, `alpha_prime` and `inverse`; it gives `noise` too if 1 − α loses digits.
+    A subclass defines `alpha`, `alpha_prime` and `inverse`, and also `noise` if 1 − α loses digits.
     """
 
     @abstractmethod
     def alpha(self, t: Tensor) -> Tensor:
-        """α(t): [...] → [...]."""
+        """Return α(t): [...] → [...]."""
 
     @abstractmethod
     def alpha_prime(self, t: Tensor) -> Tensor:
-        """α′(t) ≤ 0: [...] → [...]."""
+        """Return α′(t) ≤ 0: [...] → [...]."""
 
     @abstractmethod
     def inverse(self, alpha: Tensor) -> Tensor:
-        """The time t with α(t) = alpha: [...] → [...], clamped to [0, 1]."""
+        """Return the time t with α(t) = alpha, clamped to [0, 1]: [...] → [...]."""
 
     def noise(self, t: Tensor) -> Tensor:
-        """1 − α(t): [...] → [...]."""
+        """Return 1 − α(t): [...] → [...]."""
         return 1 - self.alpha(t)
 
     def sigma(self, t: Tensor) -> Tensor:
-        """σ̄(t) = −log α(t): [...] → [...]; infinite where α = 0."""
+        """Return σ̄(t) = −log α(t), which is infinite where α = 0: [...] → [...]."""
         noise = self.noise(t)
         return torch.where(noise < 0.5, -torch.log1p(-noise), -torch.log(self.alpha(t)))
 
     def rate(self, t: Tensor) -> Tensor:
-        """β(t) = σ̄′(t) = −α′/α: [...] → [...]."""
+        """Return β(t) = σ̄′(t) = −α′/α: [...] → [...]."""
         return -self.alpha_prime(t) / self.alpha(t)
 
     def hazard(self, t: Tensor) -> Tensor:
-        """−α′/(1 − α), the rate at which a masked token is revealed in reverse time: [...] → [...]."""
+        """Return −α′/(1 − α), the rate at which a masked token is revealed in reverse time: [...] → [...]."""
         return -self.alpha_prime(t) / self.noise(t)
 
     def check(self) -> None:
@@ -157,7 +157,7 @@ class LogLinear(Schedule):
 
 
 class SigmaSchedule(Schedule):
-    """A schedule stated by its total rate σ̄(t) and its rate β(t) = σ̄′(t): α = e^{−σ̄}. A subclass gives `sigma` and `rate`."""
+    """A schedule α = e^{−σ̄} defined by its total rate σ̄(t) and its rate β(t) = σ̄′(t): `sigma` and `rate` of a subclass."""
 
     def alpha(self, t: Tensor) -> Tensor:
         return torch.exp(-self.sigma(t))
@@ -190,9 +190,9 @@ class Geometric(SigmaSchedule):
 
 
 class CosineTable(Schedule):
-    """α(t) = cos(π/2·(t+s)/(1+s)) / cos(π/2·s/(1+s)), made to be read at t = i/T (Multinomial Diffusion, D3PM).
+    """α(t) = cos(π/2·(t+s)/(1+s)) / cos(π/2·s/(1+s)), for the times t = i/T (Multinomial Diffusion, D3PM).
 
-    `table` holds the T + 1 values; between them α is the same smooth function.
+    `table` holds the T + 1 values. Between these times α is the same smooth function.
     """
 
     def __init__(self, steps: int = 1000, s: float = 0.008):
@@ -225,7 +225,7 @@ class CosineTable(Schedule):
 
 
 class Table(SigmaSchedule):
-    """σ̄(t) = −log α(t) by its values at t = 0, 1/n, …, 1, in straight lines between them: sigmas [n+1], rising from 0."""
+    """σ̄(t) = −log α(t), interpolated linearly between its values at t = 0, 1/n, …, 1: sigmas [n+1], rising from 0."""
 
     sigmas: Tensor
 
@@ -254,7 +254,7 @@ class Table(SigmaSchedule):
 
 
 class Offset(Schedule):
-    """α(t) = (1 − 2ε)·α̃(t) + ε of another schedule α̃: never quite 1, never quite 0 (MD4, ε = 1e-4)."""
+    """α(t) = (1 − 2ε)·α̃(t) + ε for another schedule α̃, so that α stays between ε and 1 − ε (MD4, ε = 1e-4)."""
 
     def __init__(self, schedule: Schedule, eps: float = 1e-4):
         super().__init__()
@@ -276,7 +276,7 @@ class Offset(Schedule):
 
 
 class PerToken(Schedule):
-    """α_i(t) = 1 − t^{w_i} with w_i = softplus(θ_i) learned, one for each token i (GenMD4).
+    """α_i(t) = 1 − t^{w_i} with a learned exponent w_i = softplus(θ_i) for each token i (GenMD4).
 
     Every result has a last axis of length `vocab`: `alpha(t)`: [...] → [..., K]. `inverse`: [..., K] → [..., K].
     """
@@ -291,7 +291,7 @@ class PerToken(Schedule):
         self.theta = nn.Parameter(torch.full((vocab,), math.log(math.expm1(w))))
 
     def exponents(self, dtype: torch.dtype | None = None) -> Tensor:
-        """w = softplus(θ): [K]."""
+        """Return w = softplus(θ): [K]."""
         return softplus(self.theta.to(dtype or self.theta.dtype))
 
     def alpha(self, t: Tensor) -> Tensor:

@@ -1,22 +1,22 @@
-"""What a network must be to serve every method, trainer and command: a module with a configuration, and a forward pass.
+"""The network interface: a module with a `config` and a forward pass that every method, trainer and command can use.
 
     class Gru(torch.nn.Module):
         def __init__(self, inputs, outputs, width=64): ...      # self.config = dict(inputs=…, outputs=…, width=…)
         def forward(self, x, t=None, where=None): ...           # [B, L] → [B, L, outputs]
 
-A network says what more it can do by the keyword arguments of its `forward`, which are passed only where they are needed:
+Further features are keyword arguments of `forward`, which are passed only when they are needed:
 
-| keyword | shape | who needs it |
+| keyword | shape | used by |
 |---|---|---|
-| `cache` | a `Cache` | autoregressive models: what was read before is not read again (KV cache) |
-| `label` | [B] long, or one number | models with labels; the number of labels stands for none |
-| `present` | [B, L] bool | models of variable length: padding is seen by nobody |
-| `attention_mask` | [L, L] bool | block methods: whether position i (row) may see position j |
-| `positions` | [L] long | block methods: the place of each entry in the text, where a text is read twice |
-| `block` | a whole number | block methods: x is x_t ⊕ x_0 in blocks of this size, which says who sees whom
-  (network/visibility.py); a network that does not take it is given `attention_mask` and `positions` |
-| `gaps` | bool | models of variable length: return also one number for each position, [B, L] |
-| `dropout` | a `Dropout` | training with dropout: what is left out of each branch |
+| `cache` | a `Cache` | autoregressive models: keys and values of earlier tokens (KV cache) |
+| `label` | [B] long, or one number | models with labels; the number of labels stands for "no label" |
+| `present` | [B, L] bool | variable-length models: false at padding, to which no position attends |
+| `attention_mask` | [L, L] bool | block methods: whether position i (row) attends to position j |
+| `positions` | [L] long | block methods: position of each entry in the sequence, which the input contains twice |
+| `block` | an integer | block methods: x is x_t ⊕ x_0 in blocks of this size (network/visibility.py); a network without this
+  argument receives `attention_mask` and `positions` |
+| `gaps` | bool | variable-length models: also return one number per position, [B, L] |
+| `dropout` | a `Dropout` | training with dropout |
 """
 
 import inspect
@@ -32,25 +32,26 @@ from torch import Tensor, nn
 class Network(Protocol):
     """x [B, L] long, or [B, L, inputs] float; t [B] or [B, L]; where [B, L] bool → [B, L, outputs].
 
-    With `where` only those n positions are needed, [n, outputs]: a network runs its output head there alone, since a large
-    vocabulary costs most there; one that returns everything is served too. `config` holds what the class needs to be built
-    again, `type(network)(**config)`.
+    With `where` only those n positions are needed, [n, outputs], so the network can apply its output head to these alone, which
+    saves time with a large vocabulary; it may also return all positions. `type(network)(**config)` builds the network again.
     """
 
     config: Mapping[str, Any]
 
     def forward(self, x: Tensor, t: Tensor | None = None, where: Tensor | None = None) -> Tensor:
-        """The raw output, which a parameterization turns into a prediction."""
+        """Return the raw output, which a parameterization turns into a prediction."""
         ...
 
 
 @dataclass
 class Cache:
-    """What a network remembers of the tokens so far (KV cache): for each layer, by its number, keys and values [B, H, n, D],
-    and the last inputs of its convolution [B, taps, D]; and what has become of the last token, [B, W], where that predicts the
-    next one.
+    """Per-layer key/value cache.
 
-    store: whether a call adds what it reads; a call with a noised block reads the cache and leaves it as it is.
+    keys_values: keys and values of each layer, [B, H, n, D].
+    recent: last inputs of the convolution of each layer, [B, taps, D].
+    last: final features of the last token, [B, W], for networks whose row i − 1 predicts position i.
+    length: number of cached tokens.
+    store: whether a call adds its tokens; calls with a noised block do not.
     """
 
     keys_values: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
@@ -60,13 +61,13 @@ class Cache:
     store: bool = True
 
     def keep(self, rows: Tensor) -> None:
-        """Forget all texts but these: [n] long, or [B] bool."""
+        """Keep only these rows: [n] long, or [B] bool."""
         self.keys_values = {layer: (k[rows], v[rows]) for layer, (k, v) in self.keys_values.items()}
         self.recent = {layer: inputs[rows] for layer, inputs in self.recent.items()}
         self.last = None if self.last is None else self.last[rows]
 
     def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """All keys and values so far, these included: [B, H, n, D] each."""
+        """Append keys and values and return all of them: [B, H, n, D] each."""
         if layer in self.keys_values:
             before = self.keys_values[layer]
             k, v = torch.cat([before[0], k], 2), torch.cat([before[1], v], 2)
@@ -76,13 +77,13 @@ class Cache:
 
 
 def keywords(network: nn.Module) -> frozenset[str]:
-    """What the network's forward takes besides x, t and where."""
+    """Return the arguments of the network's forward other than x, t and where."""
     parameters = inspect.signature(network.forward).parameters.values()
     return frozenset(parameter.name for parameter in parameters) - {"x", "t", "where"}
 
 
 def check_network(network: nn.Module, needed: Mapping[str, Any]) -> None:
-    """Raise ValueError unless the network can be used and its configuration agrees with what a method needs."""
+    """Raise ValueError unless the network has the required interface and its configuration fits the method."""
     name = type(network).__name__
     if not isinstance(network, nn.Module) or not isinstance(network, Network) or not isinstance(network.config, Mapping):
         raise ValueError(
@@ -98,18 +99,18 @@ def check_network(network: nn.Module, needed: Mapping[str, Any]) -> None:
 
 
 def config_of_network(network: nn.Module) -> dict[str, Any]:
-    """What builds this network again."""
+    """Return the arguments that build this network again."""
     assert isinstance(network, Network)
     return dict(network.config)
 
 
 def raise_to_float32(network: nn.Module) -> None:
-    """Weights of half precision, which a published model may have, become float32: small changes would be lost in them."""
+    """Convert half-precision weights to float32 in place, because training would lose small updates."""
     for weight in network.parameters():
         if weight.dtype in (torch.float16, torch.bfloat16):
             weight.data = weight.data.float()
 
 
 def device_of(network: nn.Module) -> torch.device:
-    """Where a network's weights are."""
+    """Return the device of a network's weights."""
     return next((weight.device for weight in network.parameters()), torch.device("cpu"))

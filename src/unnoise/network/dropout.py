@@ -1,6 +1,6 @@
-"""Dropout whose random numbers belong to (seed, step, row): the same for any number of processes, and when it is repeated.
+"""Dropout with random numbers that depend on (seed, step, row), whatever the number of processes.
 
-torch's own dropout draws from one stream for the whole batch, so what a row loses would depend on its neighbours in the batch.
+torch's dropout has one stream for the whole batch, so the mask of a row would depend on the other rows.
 """
 
 from dataclasses import dataclass
@@ -10,22 +10,22 @@ from torch import Tensor
 
 from unnoise.rng import bits
 
-STEPS = 2**16  # in which a rate is counted: each number of 64 random bits decides about four features
+STEPS = 2**16  # resolution of the rate: 64 random bits decide about four features
 
 
 @dataclass(frozen=True)
 class Dropout:
-    """Zeroes each feature with probability `rate` and scales the others by 1/(1 − rate).
+    """Zeroing of features with probability `rate`; the others are scaled by 1/(1 − rate).
 
-    keys: one for each row, [B] long (`RowGenerator.keys`). Nothing is kept between calls, so that a block that is computed
-    once more for its gradient (activation checkpointing) loses the same features.
+    keys: one key per row, [B] long (`RowGenerator.keys`). There is no state, so activation checkpointing drops the same
+        features when it recomputes a block.
     """
 
     rate: float
     keys: Tensor
 
     def __call__(self, x: Tensor, branch: int, where: Tensor | None = None) -> Tensor:
-        """x of the branch with this number, counted through the network: [B, L, D]; or of the n positions `where`: [n, D]."""
+        """Apply dropout to a branch, numbered through the network: x [B, L, D], or [n, D] at the positions `where`."""
         batch, length = x.shape[:2] if where is None else where.shape
         width, quarters = x.shape[-1], -(-x.shape[-1] // 4)
         keys = bits(self.keys, branch + 1)[:, branch]

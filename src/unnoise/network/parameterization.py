@@ -1,4 +1,4 @@
-"""Parameterization: how a network's raw output becomes a prediction. A network and a process make a denoiser."""
+"""Parameterizations, which turn a network and a process into a denoiser."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,13 +15,13 @@ from unnoise.process.base import Process
 from unnoise.process.state import StateSpace, position_times
 from unnoise.rng import RowGenerator
 
-EXCLUDED = -1e30  # the logit of a token that is excluded: e^that is 0, and unlike −∞ it can be multiplied by 0
+EXCLUDED = -1e30  # logit of an excluded token; unlike −∞ it can be multiplied by 0
 
 
 def without(logits: Tensor, excluded: Tensor) -> Tensor:
-    """Return logits [..., ≥ K] with those of the excluded tokens, [K] bool, at −1e30.
+    """Set the logits [..., ≥ K] of the excluded tokens, [K] bool, to −1e30.
 
-    A softmax is then exactly the law of the other tokens, renormalised. Symbols after the K tokens are not touched.
+    A softmax then renormalises the distribution of the other tokens. Symbols after the K tokens do not change.
     """
     more = logits.shape[-1] - len(excluded)
     least = max(EXCLUDED, torch.finfo(logits.dtype).min / 2)
@@ -29,10 +29,12 @@ def without(logits: Tensor, excluded: Tensor) -> Tensor:
 
 
 class Parameterization(ABC):
-    """A denoiser made of a network: (x_t, t, where) → Prediction.
+    """A denoiser (x_t, t, where) → Prediction that calls a network.
 
-    prediction: what it returns. takes_guidance: whether a label can be weighted (classifier-free guidance). length: of the
-    longest text. labels: how many classes texts can be said to have.
+    prediction: type of the result.
+    takes_guidance: whether classifier-free guidance is supported.
+    length: maximum sequence length.
+    labels: number of classes.
     """
 
     prediction: ClassVar[type[Prediction]]
@@ -47,7 +49,7 @@ class Parameterization(ABC):
 
     @classmethod
     def network_config(cls, process: StateSpace, length: int, time_free: bool) -> dict[str, Any]:
-        """The fields of a network's configuration that this parameterization decides."""
+        """Return the fields of a network's configuration that the parameterization determines."""
         fields = {
             "inputs": process.inputs,
             "outputs": process.vocab,
@@ -57,10 +59,10 @@ class Parameterization(ABC):
         return fields if process.holds_tokens else fields | {"pointer": False}
 
     def condition(self, label: Tensor | int | None, guidance: float = 1.0) -> Self:
-        """This denoiser for texts of a class ([B] long, or one for all; the number of classes stands for none).
+        """Return this denoiser conditioned on a label: [B] long, or one for all; the number of classes means "no label".
 
-        guidance w ≠ 1: log p(x|∅) + w·(log p(x|label) − log p(x|∅)), renormalised (classifier-free guidance,
-        arXiv:2207.12598); for predictions of a mean.
+        guidance: w ≠ 1 gives log p(x|∅) + w·(log p(x|label) − log p(x|∅)), renormalised (classifier-free guidance,
+            arXiv:2207.12598), for predictions of a mean.
         """
         if label is not None and not self.labels:
             raise ValueError("this model was trained without labels")
@@ -74,13 +76,13 @@ class Parameterization(ABC):
         return conditioned
 
     def with_dropout(self, rate: float, generator: RowGenerator) -> Self:
-        """This denoiser, in training: at each call every branch of the network leaves out a share of its features."""
+        """Return this denoiser with dropout at the given rate in every branch of the network."""
         dropping = copy(self)
         dropping.dropout = rate, generator
         return dropping
 
     def run(self, x: Tensor, t: Tensor | None = None, where: Tensor | None = None, cache: Cache | None = None) -> Tensor:
-        """The network's output at every position [B, L, outputs], or at `where` [n, outputs]."""
+        """Return the network's output at every position [B, L, outputs], or at `where` [n, outputs]."""
         output = self.call(x, t, where) if cache is None else self.call(x, t, where, cache=cache)
         return output if where is None or output.dim() == 2 else output[where]
 
@@ -109,7 +111,7 @@ class Parameterization(ABC):
 
     @abstractmethod
     def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> Prediction:
-        """The prediction at every position, or at `where`."""
+        """Return the prediction at every position, or at `where`."""
 
 
 class MeanParameterization(Parameterization):
@@ -119,14 +121,14 @@ class MeanParameterization(Parameterization):
     takes_guidance: ClassVar[bool] = True
 
     def log_probs(self, x_t: Tensor, t: Tensor, where: Tensor | None) -> Tensor:
-        """log μ without guidance: [B, L, K], or [n, K] at `where`."""
+        """Return log μ without guidance: [B, L, K], or [n, K] at `where`."""
         return torch.log_softmax(self.run(x_t, t, where), -1)
 
     def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
         return self.guided(lambda one: one.log_probs(x_t, t, where))
 
     def guided(self, log_probs: Callable[[Self], Tensor]) -> MeanPrediction:
-        """The mean of which `log_probs` gives log μ of a denoiser without guidance; with guidance, it is asked twice."""
+        """Return the mean with guidance, where `log_probs` returns log μ of a denoiser; it is called twice if guidance ≠ 1."""
         found = log_probs(self)
         if self.guidance != 1 and self.label is not None:
             unconditional = log_probs(self.condition(None))
@@ -136,16 +138,16 @@ class MeanParameterization(Parameterization):
 
 @runtime_checkable
 class HasLikelihood(Protocol):
-    """A process that knows how likely a state is for each token."""
+    """A process with a likelihood q(state | x_0 = k) of each token."""
 
     def log_likelihood(self, state: Tensor, t: Tensor) -> Tensor:
-        """log q(state | x_0 = k) of each position, up to a constant: [B, L, inputs], [B] → [B, L, K]."""
+        """Return log q(state | x_0 = k) of each position, up to a constant: [B, L, inputs], [B] → [B, L, K]."""
         ...
 
 
 class LikelihoodParameterization(MeanParameterization):
-    """μ_k ∝ e^{output_k}·q(state | x_0 = k), Bayes' rule: the network learns what the other positions say about x_0, and need
-    not learn what the noise says (the output prior of Plaid, arXiv:2305.18619)."""
+    """μ_k ∝ e^{output_k}·q(state | x_0 = k), Bayes' rule: the network only has to learn the information about x_0 in the other
+    positions (the output prior of Plaid, arXiv:2305.18619)."""
 
     def log_probs(self, x_t: Tensor, t: Tensor, where: Tensor | None) -> Tensor:
         assert isinstance(self.process, HasLikelihood)
@@ -172,13 +174,12 @@ class ScoreParameterization(Parameterization):
         return self.predicted(raw, x_t, at)
 
     def predicted(self, raw: Tensor, x_t: Tensor, t: Tensor) -> TokenPrediction:
-        """Return the prediction that the network's output means: [*P, K] → [*P, S]."""
+        """Convert the network's output to a prediction: [*P, K] → [*P, S]."""
         return ScorePrediction(self.process.scaled_score(raw, x_t, t))
 
 
 class PlainScoreParameterization(ScoreParameterization):
-    """log s = the K outputs themselves (SEDD without scale_by_sigma); the ratio of the mask, which no bound and no sampler
-    needs, is 1."""
+    """log s = the K outputs (SEDD without scale_by_sigma); the ratio of the mask, which bounds and samplers ignore, is 1."""
 
     def predicted(self, raw: Tensor, x_t: Tensor, t: Tensor) -> ScorePrediction:
         return ScorePrediction(torch.nn.functional.pad(raw, (0, self.process.states - self.process.vocab)))

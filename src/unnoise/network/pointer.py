@@ -1,12 +1,11 @@
-"""A pointer: tokens of the text itself are made likelier where they fit, so that a name that stands in it once is found again.
+"""A pointer head, which can copy tokens of the sequence (Merity et al. 2016, arXiv:1609.07843).
 
-Pointer sentinel mixture models (Merity et al. 2016, arXiv:1609.07843): next to the K outputs o_v of the head there is a score
-a_j for each token x_j that a position sees, and the outputs become
+In addition to the K outputs o_v of the head there is a score a_j for each visible token x_j, and the outputs become
 
     o'_v = log(e^{o_v} + Σ_{j: x_j = v} e^{a_j}),    a_j = q·k_j/√F + c,
 
-so that a softmax over them is shared by the vocabulary and the text; where outputs are log ratios, ratios are added to. A
-vocabulary has to be learned token by token; what a pointer learns, to compare the surroundings of two places, holds for all.
+so the vocabulary and the sequence share one softmax; if the outputs are log ratios, the scores are added to the ratios. The
+vocabulary has to be learned token by token, but comparing the contexts of two positions works for all tokens.
 """
 
 import torch
@@ -22,8 +21,8 @@ FEATURES = 64  # F of queries and keys, at most
 class Pointer(nn.Module):
     """o [n, K] → o' [n, K], or [B, L, K] → [B, L, K].
 
-    q and k are layer-normed, so that |q·k|/√F ≤ √F. c = w·h + b is how much a position copies at all, 0 at first. Masks, and
-    what a position does not see, are not copied.
+    q and k are layer-normed, so |q·k|/√F ≤ √F. c = w·h + b controls how much a position copies; it is 0 at initialisation.
+    Masks and tokens that are not visible from a position are not copied.
     """
 
     def __init__(self, width: int, layer: int):
@@ -47,10 +46,15 @@ class Pointer(nn.Module):
         cache: Cache | None,
         visibility: Visibility | None,
     ) -> Tensor:
-        """output: o, [n, K] at `where` or [B, L, K]. asked: the normed features h that o is made of, [n, D] or [B, L, D].
-        states: what the keys are made of, normed too, [B, L, D]. x: the tokens, [B, L]."""
+        """Return o'.
+
+        output: o, [n, K] at `where` or [B, L, K].
+        asked: the normed features h from which o is computed, [n, D] or [B, L, D].
+        states: the normed features of the keys, [B, L, D].
+        x: the tokens, [B, L].
+        """
         if x.is_floating_point():
-            raise ValueError("a network with a pointer reads tokens, not numbers: build it without")
+            raise ValueError("a pointer needs tokens, found a state of real numbers: build the network with pointer=False")
         vocab = output.shape[-1]
         if where is None:
             where = torch.ones_like(x, dtype=torch.bool)
@@ -62,12 +66,12 @@ class Pointer(nn.Module):
         copied = (tokens < vocab)[:, None] & seen(x.shape[1], tokens.shape[1], causal, visibility, x.device)
         copied = copied.expand(*x.shape, -1)[where]  # [n, S]
         tokens = torch.where(tokens < vocab, tokens, 0)
-        first = (tokens[:, :, None] == tokens[:, None]).byte().argmax(2)[row]  # where the token of each place stands first
+        first = (tokens[:, :, None] == tokens[:, None]).byte().argmax(2)[row]  # first position of each token
         q = q.new_zeros(*x.shape, q.shape[-1]).masked_scatter(where[..., None], q)
         scores = (q @ k.transpose(1, 2))[where] * q.shape[-1] ** -0.5 + self.level(asked).reshape(-1, 1)
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32)).masked_fill(~copied, -torch.inf)
         highest = scores.detach().amax(1, keepdim=True).clamp_min(torch.finfo(scores.dtype).min)
-        sums = torch.zeros_like(scores).scatter_add(1, first, (scores - highest).exp())  # Σ over the places of a token
+        sums = torch.zeros_like(scores).scatter_add(1, first, (scores - highest).exp())  # Σ over the positions of a token
         there = sums > 0
         log_sums = torch.where(there, sums, 1.0).log() + highest
         flat, at = output.reshape(-1, vocab), tokens[row]
@@ -77,7 +81,7 @@ class Pointer(nn.Module):
 
 
 def seen(length: int, total: int, causal: bool, visibility: Visibility | None, device: torch.device) -> Tensor:
-    """Whether each of the last `length` positions sees each of `total`, of which the first are cached: [1 or B, L or 1, S]."""
+    """Return which of `total` positions, the first of them cached, are visible from the last `length`: [1 or B, L or 1, S]."""
     if visibility is not None and visibility.attention_mask is not None:
         mask = visibility.attention_mask
         return mask[:, 0] if mask.dim() == 4 else mask[None]

@@ -1,4 +1,4 @@
-"""Outputs one place later: in a network that was causal, the row of a token predicts the next one (Dream, Fast-dLLM v2)."""
+"""Outputs shifted by one position, for networks that were causal: row i − 1 predicts position i (Dream, Fast-dLLM v2)."""
 
 from dataclasses import dataclass
 
@@ -10,13 +10,14 @@ from unnoise.network.base import Cache
 
 @dataclass
 class ShiftedRows:
-    """Which row predicts each position where outputs are shifted: row i − 1 position i, and row 0 also position 0.
+    """The row that predicts each position: row i − 1 for position i, and row 0 also for position 0.
 
-    After a cached past the row of the token before predicts the first position; in x_t ⊕ x_0 the clean row of the token before
-    predicts the first position of a block, so that both give the same.
+    After cached tokens, the row of the last cached token predicts the first position. In x_t ⊕ x_0 the clean row of the
+    previous token predicts the first position of a block, with the same result.
 
-    needed: the rows that are computed, [B, L] bool. batch, source: for each of the n positions its text and its row, [n] long,
-    −1 for the row before a cached past. shape: of the output but for its last axis.
+    needed: rows to compute, [B, L] bool.
+    batch, source: sequence and row of each of the n positions, [n] long; −1 is the row of the last cached token.
+    shape: shape of the output without its last axis.
     """
 
     needed: Tensor
@@ -26,7 +27,7 @@ class ShiftedRows:
 
     @staticmethod
     def of(x: Tensor, where: Tensor | None, block: int | None, cache: Cache | None) -> "ShiftedRows":
-        """For an input [B, L] or [B, L, inputs]."""
+        """Return the rows for an input [B, L] or [B, L, inputs]."""
         shape = tuple(x.shape[:2])
         asked = torch.ones(shape, dtype=torch.bool, device=x.device) if where is None else where
         source = torch.arange(-1, shape[1] - 1, device=x.device)
@@ -46,7 +47,7 @@ class ShiftedRows:
         return ShiftedRows(needed, batch, rows, shape if where is None else (len(rows),))
 
     def taken(self, h: Tensor, cache: Cache | None) -> Tensor:
-        """What predicts each position, from the m rows needed: [m, W] → [n, W] or [B, L, W]; the cache keeps the last row."""
+        """Select the row of each position from the m computed rows: [m, W] → [n, W] or [B, L, W]; store the last row."""
         number = (self.needed.flatten().cumsum(0) - 1).view(self.needed.shape)
         before = None if cache is None else cache.last
         if cache is not None and cache.store:

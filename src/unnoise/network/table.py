@@ -1,4 +1,4 @@
-"""Networks by name: "transformer", "llama", "gpt2", "ddit", "md4", or a registered one; with fields, "gru:width=128"."""
+"""The table of networks by name; fields are set in the name: "llama:width=128"."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,13 +15,14 @@ from unnoise.network.transformer import Transformer
 from unnoise.registry import find, register_builtin, registered
 
 register_builtin("network", {"transformer": Transformer, "llama": Llama, "gpt2": Gpt2, "ddit": Ddit, "md4": Md4Network})
-MUST_TAKE = ("inputs", "outputs", "causal", "gaps", "labels")  # a network that does not know these cannot do without them
+MUST_TAKE = ("inputs", "outputs", "causal", "gaps", "labels")  # fields that a network cannot ignore
 
 
 def build_network(text: str, needed: Mapping[str, Any], wished: Mapping[str, Any]) -> nn.Module:
-    """A network by its name, or name:field=value,…; `needed` is decided by the method and the data, `wished` by a person.
+    """Build a network by name, with optional fields, "name:field=value,…".
 
-    A network's constructor gets those fields that it takes.
+    needed: fields that the method and the data determine.
+    wished: fields that the user sets; the constructor receives those that it accepts.
     """
     name, own = named_fields(text)
     cls = find("network", name)
@@ -31,7 +32,7 @@ def build_network(text: str, needed: Mapping[str, Any], wished: Mapping[str, Any
             raise ValueError(f"this method needs a network with {field} = {needed[field]}, found {text}")
     for field, value in needed.items():
         if taken is not None and field not in taken and field in MUST_TAKE and value:
-            raise ValueError(f"this method needs a network with {field} = {value}, which {name} cannot be given")
+            raise ValueError(f"this method needs a network with {field} = {value}, which {name} does not accept")
     offered = {**wished, **own, **needed}
     try:
         network = cls(**{field: value for field, value in offered.items() if taken is None or field in taken})
@@ -42,7 +43,7 @@ def build_network(text: str, needed: Mapping[str, Any], wished: Mapping[str, Any
 
 
 def named_fields(text: str) -> tuple[str, dict[str, Any]]:
-    """A network's name and the fields that are set in it, which it must have: "gru:width=128"."""
+    """Split "gru:width=128" into the name and the fields, which are checked."""
     name, _, settings = text.partition(":")
     own = parse_settings(name, settings, "network")
     check_settings(name, own, accepted_arguments(find("network", name)), "network")
@@ -50,7 +51,7 @@ def named_fields(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def rebuild_network(name: str, config: Mapping[str, Any]) -> nn.Module:
-    """The network that a saved model describes."""
+    """Build the network of a saved model from its configuration."""
     try:
         return find("network", name)(**config)
     except TypeError as error:
@@ -58,14 +59,14 @@ def rebuild_network(name: str, config: Mapping[str, Any]) -> nn.Module:
 
 
 def network_names() -> list[str]:
-    """All names."""
+    """Return the names of all networks."""
     return list(registered("network"))
 
 
 def network_name(network: nn.Module) -> str:
-    """The name under which a network's class is registered, or ValueError: without one a saved model could not be read."""
+    """Return the registered name of a network's class, which a saved model needs, or raise ValueError."""
     cls = type(network)
-    if cls.__module__.startswith("torch.distributed.fsdp"):  # which torch's fully_shard has made of it
+    if cls.__module__.startswith("torch.distributed.fsdp"):  # the class that torch's fully_shard creates
         cls = cls.__bases__[1]
     for name, known in registered("network").items():
         if known is cls:

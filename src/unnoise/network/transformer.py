@@ -1,10 +1,9 @@
-"""unnoise's own network: a Transformer that reads noised tokens and says something about every position.
+"""The default network, a Transformer for noised tokens.
 
-Pre-norm, rotary positions, SDPA attention with normalised queries and keys, a short depthwise convolution before each
-attention (characters live off their neighbours), squared-ReLU perceptron. Time conditioning (adaLN: the norms are scaled and
-shifted by t) is optional, since masked models do not need it. With `causal` the same network is autoregressive, with a KV cache
-for sampling; with `pointer` it copies tokens of the text (network/pointer.py). What was measured and chosen is in
-docs/results.md.
+It is pre-norm, with rotary positions, SDPA attention with normalised queries and keys, a short depthwise convolution before
+each attention, and a squared-ReLU MLP. Time conditioning (adaLN: t scales and shifts the norms) is optional, because masked
+models do not need it. With `causal` the network is autoregressive, with a KV cache for sampling. With `pointer` it can copy
+tokens of the sequence (network/pointer.py). docs/results.md has the measurements behind these choices.
 """
 
 import math
@@ -22,8 +21,8 @@ from unnoise.network.dropout import Dropout
 from unnoise.network.pointer import Pointer
 from unnoise.network.visibility import Visibility, block_visibility
 
-LONGEST_UNFUSED = 256  # keys; with more of them the fused kernel wins
-SIZES = {  # name → what it sets; base is the papers' 12 × 768
+LONGEST_UNFUSED = 256  # number of keys above which the fused kernel is faster
+SIZES = {  # base is the papers' 12 × 768
     "nano": {"width": 64, "depth": 2, "heads": 2, "attention_every": 2},
     "tiny": {"width": 128, "depth": 6, "heads": 4, "attention_every": 3},
     "small": {"width": 384, "depth": 6, "heads": 6, "attention_every": 2},
@@ -32,7 +31,7 @@ SIZES = {  # name → what it sets; base is the papers' 12 × 768
 
 
 def sized(size: str, width: int | None = None, depth: int | None = None, heads: int | None = None) -> dict[str, int]:
-    """The fields of a Transformer's configuration that a size sets, but for what is given beside it."""
+    """Return the configuration fields of a size, with width, depth and heads replaced if they are passed."""
     if size not in SIZES:
         raise ValueError(f"unknown size {size!r}: use one of {', '.join(SIZES)}")
     given = {"width": width, "depth": depth, "heads": heads}
@@ -79,10 +78,7 @@ class TransformerConfig(NetworkConfig):
 
 
 class Convolution(nn.Module):
-    """Depthwise convolution along the text, y_i = Σ_k w_k ⊙ x_{i+k}: [B, L, D] → [B, L, D]. Starts at zero.
-
-    Only what a position may see enters its sum.
-    """
+    """Depthwise convolution y_i = Σ_k w_k ⊙ x_{i+k} over visible positions, zero at initialisation: [B, L, D] → [B, L, D]."""
 
     def __init__(self, config: TransformerConfig, layer: int):
         super().__init__()
@@ -92,7 +88,7 @@ class Convolution(nn.Module):
 
     @property
     def offsets(self) -> range:
-        """The places k that are summed over, seen from a position."""
+        """The offsets k of the sum."""
         return tap_offsets(self.taps, self.causal)
 
     def forward(self, x: Tensor, cache: Cache | None, visibility: Visibility | None) -> Tensor:
@@ -116,14 +112,16 @@ class Convolution(nn.Module):
         return self._along(padded, 0)
 
     def _along(self, x: Tensor, padding: int) -> Tensor:
-        """The sums along the text, as those of a picture one column wide with its channels last in memory, as they are in x:
-        nothing is copied, and forward and backward pass take a seventh of the time of conv1d (benchmarks/speed.py)."""
+        """Convolve along the sequence, as an image one column wide in channels-last memory format.
+
+        This copies nothing and takes a seventh of the time of conv1d, forward and backward (benchmarks/speed.py).
+        """
         column = x[:, :, None].permute(0, 3, 1, 2)  # [B, D, L, 1]
         weight = self.weight.T[:, None, :, None]
         return F.conv2d(column, weight, padding=(padding, 0), groups=x.shape[-1]).permute(0, 2, 3, 1)[:, :, 0]
 
     def _over_blocks(self, x: Tensor, block: int) -> Tensor:
-        """The same sum in x_t ⊕ x_0: each block as a short text of its own, behind the clean tokens that come before it."""
+        """Convolve x_t ⊕ x_0: each block is a short sequence that follows the clean tokens before it."""
         before, after = -self.offsets[0], self.offsets[-1]
         length = x.shape[1] // 2
         halves = F.pad(x.unflatten(1, (2, length)), (0, 0, 0, -length % block))  # [B, 2, N·block, D]
@@ -136,15 +134,15 @@ class Convolution(nn.Module):
         return summed.view(halves.shape)[:, :, :length].flatten(1, 2)
 
     def _over_visible(self, x: Tensor, visibility: Visibility) -> Tensor:
-        """The same sum over visible neighbours alone, by shifted additions."""
-        padded = F.pad(x, (0, 0, 0, 1))  # the last row, zero, stands for what is not seen
+        """Convolve over visible neighbours only, by shifted additions."""
+        padded = F.pad(x, (0, 0, 0, 1))  # the last row, zero, stands for invisible neighbours
         total = torch.zeros_like(x)
         for weight, neighbour in zip(self.weight, visibility.neighbours(self.offsets), strict=True):
             total = total + weight * padded[:, neighbour]
         return total
 
     def _in_two_dimensions(self, x: Tensor) -> Tensor:
-        """The taps as a square around each pixel, in its own channel: 9 taps are 3 × 3."""
+        """Convolve each channel of an image in two dimensions: 9 taps are a 3 × 3 square."""
         side = math.isqrt(self.taps)
         apart = 1, self.channels
         weight = self.weight.T[:, : side * side].reshape(-1, 1, side, side)
@@ -154,20 +152,19 @@ class Convolution(nn.Module):
 
 
 def tap_offsets(taps: int, causal: bool) -> range:
-    """The places that a convolution of so many taps sums over, seen from a position."""
+    """Return the offsets of the taps of a convolution."""
     return range(1 - taps, 1) if causal else range(-(taps // 2), taps // 2 + 1)
 
 
 def recentred(weight: Tensor, causal_before: bool, causal: bool) -> Tensor:
-    """The taps [taps, D] of a convolution for one that looks elsewhere: each stays at its place, or is left out; new ones are
-    zero."""
+    """Convert taps [taps, D] between causal and centred convolutions: offsets in common keep their tap, new ones get zero."""
     before, now = (tap_offsets(len(weight), flag) for flag in (causal_before, causal))
     rows = [weight[before.index(k)] if k in before else torch.zeros_like(weight[0]) for k in now]
     return torch.stack(rows)
 
 
 class Attention(nn.Module):
-    """Attention over the text with normalised, rotated queries and keys: [B, L, D] → [B, L, D]."""
+    """Attention with normalised, rotated queries and keys: [B, L, D] → [B, L, D]."""
 
     def __init__(self, config: TransformerConfig, layer: int):
         super().__init__()
@@ -188,9 +185,9 @@ class Attention(nn.Module):
 
 
 def attend_visible(q: Tensor, k: Tensor, v: Tensor, causal: bool, visibility: Visibility | None) -> Tensor:
-    """Attention of each position to what it may see: q [B, H, L, D], k and v [B, H, n + L, D] after n cached tokens."""
+    """Compute attention to the visible positions: q [B, H, L, D], k and v [B, H, n + L, D] after n cached tokens."""
     length, seen = q.shape[2], k.shape[2]
-    if causal and 1 < length < seen:  # several tokens after a cached past: each sees that, and what is before it
+    if causal and 1 < length < seen:  # several tokens after cached ones
         sees = torch.ones(length, seen, dtype=torch.bool, device=q.device).tril(seen - length)
         return attend(q, k, v, attn_mask=sees)
     if visibility is None:
@@ -198,18 +195,19 @@ def attend_visible(q: Tensor, k: Tensor, v: Tensor, causal: bool, visibility: Vi
     sees = visibility.attention_mask
     if visibility.block is None or sees is None:
         return attend(q, k, v, attn_mask=sees)
-    half = length // 2  # clean entries see no noised ones: a quarter is left out
+    half = length // 2  # noised entries are not visible from clean ones: skip that quarter
     noised = attend(q[:, :, :half], k, v, attn_mask=sees[..., :half, :])
     clean = (part[:, :, half:] for part in (q, k, v))
     return torch.cat([noised, attend(*clean, attn_mask=sees[..., half:, half:])], 2)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
-    """softmax(q·kᵀ/√D)·v: [B, H, L, D] → [B, H, L, D]; torch's fused kernel but for training in bfloat16 on a CPU.
+    """Compute softmax(q·kᵀ/√D)·v: [B, H, L, D] → [B, H, L, D].
 
-    There the fused kernel's backward pass takes several times as long as these products do (benchmarks/attention.py).
+    This is torch's fused kernel except for training in bfloat16 on a CPU, where the backward pass of the fused kernel takes
+    several times as long as separate products (benchmarks/attention.py).
     """
-    bfloat16 = v.dtype == torch.bfloat16  # under autocast, q and k are made that
+    bfloat16 = v.dtype == torch.bfloat16  # autocast converts q and k
     slow = q.device.type == "cpu" and bfloat16 and torch.is_grad_enabled() and k.shape[2] <= LONGEST_UNFUSED
     if not slow:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=is_causal)
@@ -222,7 +220,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, is_
 
 
 class Block(nn.Module):
-    """x + conv(x), x + attention(norm x), x + perceptron(norm x); adaLN: the norms are scaled and shifted by t."""
+    """x + conv(x), x + attention(norm x), x + MLP(norm x); with adaLN t scales and shifts the norms."""
 
     def __init__(self, config: TransformerConfig, layer: int):
         super().__init__()
@@ -249,7 +247,7 @@ class Block(nn.Module):
         where: Tensor | None,
         dropout: Dropout | None,
     ) -> Tensor:
-        """[B, L, D] → [B, L, D]; with `where` the perceptron runs there alone, and only those n positions come back, [n, D]."""
+        """[B, L, D] → [B, L, D]; with `where` the MLP runs only at those n positions, and the result is [n, D]."""
         x = x + self.conv(x, cache, visibility)
         scale_1, shift_1, scale_2, shift_2 = self._modulation(time)
         if self.attention is not None:
@@ -268,7 +266,7 @@ class Block(nn.Module):
 
 
 class SquaredRelu(torch.autograd.Function):
-    """y = max(x, 0)², dy/dx = 2·max(x, 0): two passes over memory each way, where relu and square are five."""
+    """y = max(x, 0)², dy/dx = 2·max(x, 0), in two passes over memory each way instead of the five of relu and square."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -285,7 +283,7 @@ class SquaredRelu(torch.autograd.Function):
 class Transformer(nn.Module):
     """x [B, L] long, t [B] or [B, L] float → [B, L, outputs], or [n, outputs] at the positions `where` alone.
 
-    x may also be a state of numbers, [B, L, inputs]: soft tokens, or a noised embedding. Built from the fields of
+    x may also be a state of real numbers, [B, L, inputs]: soft tokens or noised embeddings. Takes the fields of
     `TransformerConfig`: Transformer(inputs=28, outputs=27, length=256, width=128, …).
     """
 
@@ -330,7 +328,7 @@ class Transformer(nn.Module):
         gaps: bool = False,
         dropout: Dropout | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """The output; with `gaps` also the second head's number for each position, [B, L]. For the rest see network/base.py."""
+        """Return the output, and with `gaps` also the second head's numbers [B, L]; network/base.py explains the arguments."""
         start = cache.length if cache is not None else 0
         if block is not None:
             attention_mask, positions = block_visibility(x.shape[1] // 2, block, x.device)
@@ -364,16 +362,16 @@ class Transformer(nn.Module):
         return output, self.gap_head(normalise(h))[..., 0]
 
     def _time(self, t: Tensor | None) -> Tensor | None:
-        """What the blocks know of t: [B, 1, D], or [B, L, D] where each position has its own; None without conditioning."""
+        """Return the embedding of t: [B, 1, D], or [B, L, D] if each position has its own time; None without conditioning."""
         if self.time_embed is None:
             return None
         if t is None:
-            raise ValueError("this network is conditioned on time: give t")
+            raise ValueError("this network is conditioned on time: pass t")
         return self.time_embed(waves(t if t.dim() == 2 else t[:, None]))
 
 
 def rotary_angles(shape: TransformerConfig) -> Tensor:
-    """By what each position turns each pair of features: [L, D/2]; in a picture half of them by row, half by pixel column."""
+    """Return the rotation angles of each position: [L, D/2]; in an image half of them are by row, half by pixel column."""
     pairs = shape.width // shape.heads // 2
     if not shape.grid:
         return torch.arange(shape.length)[:, None] * 10_000.0 ** -torch.linspace(0, 1, pairs)
@@ -384,25 +382,25 @@ def rotary_angles(shape: TransformerConfig) -> Tensor:
 
 
 def normalise(x: Tensor) -> Tensor:
-    """Layer norm without weights along the last axis: one fused kernel, where RMS norm is several on a CPU."""
+    """Apply LayerNorm without weights; it is one fused kernel, while RMSNorm is several on a CPU."""
     return F.layer_norm(x, x.shape[-1:])
 
 
 def modulate(x: Tensor, scale: Tensor | None, shift: Tensor | None) -> Tensor:
-    """Layer norm, then scaled and shifted if there is time conditioning: [B, L, D]."""
+    """Apply LayerNorm, then the scale and shift of the time conditioning, if any: [B, L, D]."""
     x = normalise(x)
     return x if scale is None or shift is None else x * (1 + scale) + shift
 
 
 def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotary positions: pairs (i, i + D/2) turned by their position's angle: [B, L, ·, ·, D]."""
+    """Rotate the pairs (i, i + D/2) by the angle of their position: [B, L, ·, ·, D]."""
     cos, sin = (angle[:, None, None] for angle in rotation)
     a, b = x.chunk(2, -1)
     return torch.addcmul(x * torch.cat([cos, cos], -1), torch.cat([b, a], -1), torch.cat([-sin, sin], -1))
 
 
 def waves(t: Tensor) -> Tensor:
-    """Sines and cosines of t and of its logit-like stretch at both ends: [...] → [..., 64]."""
+    """Return sines and cosines of t and of log t: [...] → [..., 64]."""
     frequency = torch.exp(torch.linspace(0, math.log(1000.0), 16, device=t.device))
     early = torch.log(t.clamp_min(1e-6)) / 14
     phases = torch.cat([t[..., None] * frequency, early[..., None] * frequency], -1)

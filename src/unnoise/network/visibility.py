@@ -1,4 +1,4 @@
-"""Who sees whom: one rule for everything in a network that mixes positions, attention and convolution alike."""
+"""Visibility masks shared by attention and convolution."""
 
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -9,10 +9,14 @@ from torch import Tensor
 
 @dataclass
 class Visibility:
-    """present: [B, L] bool, false at padding, which no position sees. mask: [L, L] bool, whether position i (row) may see j.
-    positions: [L] long, the place of each entry in the text, its own number by default; two entries may share a place, as in
-    x_t ⊕ x_0 of block diffusion (arXiv:2503.09573), if no position sees both. block: the size of the blocks, where mask and
-    positions are those of x_t ⊕ x_0: a convolution can then do without looking at the mask."""
+    """Positions that are visible from each position.
+
+    present: [B, L] bool, false at padding, which is not visible from any position.
+    mask: [L, L] bool, whether position j (column) is visible from position i (row).
+    positions: [L] long, the position of each entry in the sequence; 0…L − 1 by default. Two entries may share a position, as in
+        x_t ⊕ x_0 of block diffusion (arXiv:2503.09573), if they are not both visible from the same entry.
+    block: the block size if the input is x_t ⊕ x_0; convolutions then do not need the mask.
+    """
 
     present: Tensor | None = None
     mask: Tensor | None = None
@@ -28,7 +32,7 @@ class Visibility:
         self.attention_mask = masks[0] & masks[-1]
 
     def neighbours(self, offsets: range) -> Tensor:
-        """For each offset k the entry at place i + k that position i may see, or L where there is none: [k, L] long."""
+        """Return for each offset k the visible entry at position i + k, or L if there is none: [k, L] long."""
         if offsets not in self._neighbours:
             assert self.mask is not None
             length = len(self.mask)
@@ -42,10 +46,10 @@ class Visibility:
 
 @lru_cache(16)
 def block_visibility(length: int, block: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Who sees whom in x_t ⊕ x_0, a text of L tokens read twice: [2L, 2L] bool, and the places of the entries: [2L] long.
+    """Return the mask [2L, 2L] bool and the positions [2L] long of x_t ⊕ x_0, a sequence of L tokens that occurs twice.
 
-    A noised entry sees the noised ones of its own block and the clean ones of earlier blocks; a clean entry sees the clean ones
-    of its own block and of earlier ones (block diffusion, arXiv:2503.09573).
+    From a noised entry the noised entries of the same block and the clean entries of earlier blocks are visible. From a clean
+    entry the clean entries of the same block and of earlier blocks are visible (block diffusion, arXiv:2503.09573).
     """
     places = torch.arange(length, device=device)
     query, key = places[:, None] // block, places[None, :] // block

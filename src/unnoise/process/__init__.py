@@ -1,4 +1,4 @@
-"""Forward noise: one file for each process, the dense oracle beside them."""
+"""Forward processes, one file each, and the dense oracle."""
 
 from unnoise.process.base import Process
 from unnoise.process.dense import Dense

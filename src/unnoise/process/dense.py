@@ -1,4 +1,4 @@
-"""The dense oracle: a process by its matrices alone, slow and obviously right."""
+"""The dense oracle: a process that uses only the formulas of the base class."""
 
 from torch import Tensor
 
@@ -6,7 +6,7 @@ from unnoise.process.base import Process
 
 
 class Dense(Process):
-    """Another process by its matrices alone: every quantity comes from the base class's formulas."""
+    """Another process, of which only the matrices and the boundary are used."""
 
     def __init__(self, process: Process):
         super().__init__(process.vocab, process.states, process.schedule, process.reverse)

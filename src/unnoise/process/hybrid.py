@@ -1,13 +1,13 @@
-"""Hybrid noise: masks and uniform tokens at once, in a mixture that changes with t (GIDD, arXiv:2503.04482).
+"""Hybrid noise: a mixture of masks and uniform tokens that changes with t (GIDD, arXiv:2503.04482).
 
 q(x_t | x_0) = Cat(α x_0 + b), with α = (1−t)/C and b = (t·m + c·u)/C, m the mask, u uniform over the K real tokens,
-c = B√(t(1−t)), C = 1 + c, B = 2p_u/(1−p_u): at t = ½ a token is uniform noise with probability p_u, and else the mask or
-itself, both as likely. From s to t the noise
+c = B√(t(1−t)), C = 1 + c, B = 2p_u/(1−p_u): at t = ½ a token is uniform noise with probability p_u, and otherwise the mask or
+the original token, with equal probability. From s to t the noise
 
     f = b_t − α_{t|s} b_s,   f_mask = (t−s)/(C_t(1−s)),   f_token = B(t−s)√(1−t) / (K C_t √(1−s) (√(t(1−s)) + √(s(1−t))))
 
 is added: q(x_t | x_s) = Cat(α_{t|s} x_s + f). A jump from any state goes to a token at the rate B/(2KC√(t(1−t))) and to the
-mask at 1/(C(1−t)): a mask is no end, and every position has a loss. At t = 1 all is masks.
+mask at 1/(C(1−t)): the mask is not absorbing, and every position contributes to the loss. At t = 1 all positions are masks.
 """
 
 import math
@@ -32,7 +32,7 @@ class HybridSchedule(Schedule):
         self.weight = 2 * p_uniform / (1 - p_uniform)
 
     def uniform_part(self, t: Tensor) -> Tensor:
-        """c = B√(t(1−t)): [...] → [...]."""
+        """Compute c = B√(t(1−t)): [...] → [...]."""
         return self.weight * (t * (1 - t)).sqrt()
 
     def alpha(self, t: Tensor) -> Tensor:
@@ -43,25 +43,26 @@ class HybridSchedule(Schedule):
         return (t + c) / (1 + c)
 
     def alpha_prime(self, t: Tensor) -> Tensor:
-        """α′ = −(1 + B/2·√((1−t)/t))/C²: [...] → [...]."""
+        """Compute α′ = −(1 + B/2·√((1−t)/t))/C²: [...] → [...]."""
         slope = 1 + self.weight / 2 * ((1 - t) / t).sqrt() if self.weight else torch.ones_like(t)
         return -slope / (1 + self.uniform_part(t)) ** 2
 
     def rate(self, t: Tensor) -> Tensor:
-        """β = (1 + B/2·√((1−t)/t))/(C(1−t)): [...] → [...]."""
+        """Compute β = (1 + B/2·√((1−t)/t))/(C(1−t)): [...] → [...]."""
         return -self.alpha_prime(t) * (1 + self.uniform_part(t)) / (1 - t)
 
     def inverse(self, alpha: Tensor) -> Tensor:
-        """t = z²/(1+z²), z the positive root of αz² + αBz = 1 − α: [...] → [...]."""
+        """Compute t = z²/(1+z²) with z the positive root of αz² + αBz = 1 − α: [...] → [...]."""
         above = 2 * (1 - alpha).clamp_min(0)
         below = alpha * self.weight + ((alpha * self.weight) ** 2 + 2 * alpha * above).clamp_min(0).sqrt()
         return (above**2 / (above**2 + below**2).clamp_min(1e-30)).clamp(0, 1)
 
 
 class HybridNoise(Process):
-    """Masks (index K) and uniform tokens; `p_uniform` is p_u, the share of positions that are uniform noise at t = ½.
+    """Noise of masks (index K) and uniform tokens.
 
-    `reverse` says how a mean is read (see Process); the paper plugs it in. p_uniform = 0 is Masked with the linear schedule.
+    p_uniform: p_u, the share of positions with uniform noise at t = ½; 0 is Masked with the linear schedule.
+    reverse: meaning of a mean (see Process), "plug-in" in the paper.
     """
 
     def __init__(self, vocab: int, p_uniform: float = 0.2, reverse: Reverse = "plug-in"):
@@ -70,11 +71,11 @@ class HybridNoise(Process):
         self.mask, self.weight, self.uniform_part = vocab, schedule.weight, schedule.uniform_part
 
     def _spread(self, token: Tensor, mask: Tensor) -> Tensor:
-        """The same number for every real token, another for the mask: [*P], [*P] → [*P, S]."""
+        """Return a vector with one value for every real token and another for the mask: [*P], [*P] → [*P, S]."""
         return torch.cat([token[..., None].expand(*token.shape, self.vocab), mask[..., None]], -1)
 
     def _kept_and_added(self, s: Tensor | None, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """α_{t|s}, and what of f goes to each token and to the mask: [*P] each."""
+        """Return α_{t|s} and the entries of f for each token and for the mask: [*P] each."""
         c = self.uniform_part(t)
         if s is None:
             return self.schedule.alpha(t), c / (1 + c) / self.vocab, t / (1 + c)
@@ -84,7 +85,7 @@ class HybridNoise(Process):
         return kept, token / (1 + c) / self.vocab, (t - s) / (1 - s) / (1 + c)
 
     def _into(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        """The rates of a jump to each token and to the mask, from wherever: [*P] each."""
+        """Return the rates of jumps to each token and to the mask, from any state: [*P] each."""
         c = self.uniform_part(t)
         token = self.weight / (2 * (t * (1 - t)).sqrt()) if self.weight else torch.zeros_like(t)
         return token / (1 + c) / self.vocab, 1 / (1 - t) / (1 + c)

@@ -1,8 +1,8 @@
-"""Noise by any generator matrix Q: dq/dσ̄ = q·Q, with σ̄(t) = −log α(t) as the clock (D3PM, arXiv:2107.03006).
+"""Noise with any generator matrix Q: dq/dσ̄ = q·Q with σ̄(t) = −log α(t) (D3PM, arXiv:2107.03006).
 
-q(x_t | x_s) = exp((σ̄_t − σ̄_s) Q). Where Q is reversible with respect to its stationary distribution π (every symmetric Q
-is), D^{1/2} Q D^{−1/2} with D = diag(π) is symmetric; its eigenvectors give every product with a vector in O(S²) and
-exp(Δσ̄ λ) = α_{t|s}^{−λ} stays exact at α = 0. Otherwise the matrix exponential is taken.
+q(x_t | x_s) = exp((σ̄_t − σ̄_s) Q). If Q is reversible with respect to its stationary distribution π (every symmetric Q is),
+D^{1/2} Q D^{−1/2} with D = diag(π) is symmetric. Its eigenvectors then give products with vectors in O(S²), and
+exp(Δσ̄ λ) = α_{t|s}^{−λ} is exact even at α = 0. Other generators use the matrix exponential.
 """
 
 import torch
@@ -18,7 +18,8 @@ FLOOR = 1e-14  # a transition probability below this is rounding error of the de
 class Markov(Process):
     """Noise with generator Q: [K, K], off-diagonal rates ≥ 0, rows summing to zero, one stationary distribution.
 
-    Uniform noise is Q = 1/K − I. With a spectral gap of 1, as the constructors below give, the slowest mode decays as α(t).
+    Uniform noise is Q = 1/K − I. The constructors below scale Q to a spectral gap of 1, so that the slowest mode decays as
+    α(t).
     """
 
     generator: Tensor
@@ -52,14 +53,14 @@ class Markov(Process):
         if self.spectral:
             eigenvalues, vectors = torch.linalg.eigh((symmetric + symmetric.T) / 2)
             powers = (-eigenvalues).clamp_min(0)
-            powers[-1] = 0  # the largest eigenvalue is zero, that of π
+            powers[-1] = 0  # the largest eigenvalue is zero, with eigenvector π
             self.register_buffer("left", vectors / root[:, None])
             self.register_buffer("right", vectors.T * root)
             self.register_buffer("powers", powers)
 
     @staticmethod
     def banded(vocab: int, schedule: Schedule, width: float = 1.0, reverse: Reverse = "marginal") -> "Markov":
-        """For ordered values such as pixel levels: rate ∝ exp(−(i−j)²/(2·width²)) within |i−j| ≤ 4·width, gap 1."""
+        """Return noise for ordered values (pixel levels): rate ∝ exp(−(i−j)²/(2·width²)) within |i−j| ≤ 4·width, gap 1."""
         if not width > 0:
             raise ValueError(f"banded noise needs a width > 0, found {width}")
         index = torch.arange(vocab, dtype=torch.float64)
@@ -70,9 +71,9 @@ class Markov(Process):
 
     @staticmethod
     def nearest(embeddings: Tensor, schedule: Schedule, neighbours: int = 8, reverse: Reverse = "marginal") -> "Markov":
-        """For tokens with meaning: equal rates between each token and its nearest neighbours, symmetrised, gap 1.
+        """Return noise with equal rates between each token and its nearest neighbours, symmetrised, gap 1.
 
-        embeddings: [K, D]; i and j exchange if either is among the other's k nearest in Euclidean distance.
+        embeddings: [K, D]; tokens i and j are neighbours if either is among the other's k nearest in Euclidean distance.
         """
         if embeddings.dim() != 2:
             raise ValueError(f"embeddings must have shape [K, D], found {list(embeddings.shape)}")
@@ -94,7 +95,7 @@ class Markov(Process):
         return Markov(_generator(near.double()), schedule, reverse)
 
     def mutual_information(self, unigram: Tensor, sigma: Tensor) -> Tensor:
-        """I(x_0; x_t) in nats where σ̄(t) = sigma and x_0 ~ unigram: [K], [n] → [n]."""
+        """Compute I(x_0; x_t) in nats for σ̄(t) = sigma and x_0 ~ unigram: [K], [n] → [n]."""
         p = torch.as_tensor(unigram, dtype=torch.float64)
         found = []
         for one in sigma.double().tolist():
@@ -105,7 +106,7 @@ class Markov(Process):
     # ---- matrices ---------------------------------------------------------------------------------------------------
 
     def _ratio(self, s: Tensor | None, t: Tensor) -> Tensor:
-        """α_{t|s}: [*P]."""
+        """Return α_{t|s}: [*P]."""
         return self.schedule.alpha(t) if s is None else self.schedule.alpha(t) / self.schedule.alpha(s)
 
     def transition(self, s: Tensor | None, t: Tensor) -> Tensor:
@@ -113,7 +114,7 @@ class Markov(Process):
         if self.spectral:
             modes = ratio[..., None, None] ** self.powers
             return _floor((self.left * modes) @ self.right)
-        distinct, which = torch.unique(ratio, return_inverse=True)  # the positions of a text share their time
+        distinct, which = torch.unique(ratio, return_inverse=True)  # all positions of a sequence have the same time
         matrix = torch.linalg.matrix_exp(-distinct.clamp_min(1e-300).log()[:, None, None] * self.generator)
         return _floor(torch.where((distinct > 0)[:, None, None], matrix, self.pi))[which]
 
@@ -131,7 +132,7 @@ class Markov(Process):
         modes = self._ratio(None, t).double()[..., None] ** self.powers
         pushed = (weights.double() @ self.left * modes) @ self.right
         scale = weights.double().abs().sum(-1, keepdim=True)
-        positive = (weights >= 0).all(-1, keepdim=True)  # what is below zero then is rounding error, however large it is
+        positive = (weights >= 0).all(-1, keepdim=True)  # negative results are then rounding errors of any size
         return torch.where(positive, _floor(pushed, scale), _floor(pushed.abs(), scale) * pushed.sign()).to(weights.dtype)
 
     def row(self, x_s: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
@@ -159,9 +160,9 @@ class Markov(Process):
 
 
 def mutual_information_schedule(chain: Markov, unigram: Tensor, steps: int = 256, least: float = 1e-5) -> Table:
-    """D3PM's schedule: the mutual information between x_t and x_0 falls in a straight line, I(x_0; x_t) = (1 − t)·H(x_0).
+    """Return D3PM's schedule, under which mutual information decreases linearly: I(x_0; x_t) = (1 − t)·H(x_0).
 
-    It stops at the share `least` of the entropy, as the noise that leaves nothing is infinite. For masks alone it is `Linear`.
+    The information ends at `least` times the entropy, because σ̄ would be infinite at zero. For masked noise this is `Linear`.
     """
     p = torch.as_tensor(unigram, dtype=torch.float64)
     entropy = -torch.xlogy(p, p).sum()
@@ -177,7 +178,7 @@ def mutual_information_schedule(chain: Markov, unigram: Tensor, steps: int = 256
 
 
 def _generator(rates: Tensor) -> Tensor:
-    """Symmetric rates, diagonal ignored → a generator with spectral gap 1: [K, K] → [K, K]."""
+    """Return a generator with spectral gap 1 from symmetric rates, ignoring their diagonal: [K, K] → [K, K]."""
     rates = rates - torch.diag(rates.diag())
     q = rates - torch.diag(rates.sum(-1))
     if len(q) < 2:
@@ -189,7 +190,7 @@ def _generator(rates: Tensor) -> Tensor:
 
 
 def _stationary(q: Tensor, scale: float) -> Tensor:
-    """The one π with πQ = 0, Σπ = 1: [K]; ValueError where there are several."""
+    """Return π with πQ = 0 and Σπ = 1, or raise ValueError if it is not unique: [K]."""
     if len(q) > 1 and float(torch.linalg.svdvals(q)[-2]) < 1e-12 * scale:
         raise ValueError("a generator must have one stationary distribution: its tokens fall into groups that never mix")
     system = torch.cat([q.T / scale, torch.ones(1, len(q), dtype=q.dtype)])

@@ -1,6 +1,6 @@
-"""Masked (absorbing) noise: a token is kept with probability α(t), else replaced by the mask, index K.
+"""Masked (absorbing) noise: a token is kept with probability α(t) and otherwise replaced by the mask, index K.
 
-An unmasked token stays in reverse; a mask becomes x_0 with probability c = (α_s − α_t)/(1 − α_t) = 1 − (1−α_s)/(1−α_t).
+In reverse, unmasked tokens stay, and a mask becomes x_0 with probability c = (α_s − α_t)/(1 − α_t) = 1 − (1−α_s)/(1−α_t).
 Papers: D3PM (arXiv:2107.03006), SEDD (2310.16834), MDLM (2406.07524), MD4 and GenMD4 (2406.04329).
 """
 
@@ -18,10 +18,10 @@ from unnoise.schedule import PerToken, Schedule
 
 
 class Masked(Process):
-    """Absorbing noise over K tokens and a mask (index K), with one schedule for all tokens or one for each (PerToken).
+    """Absorbing noise over K tokens and a mask (index K), with one schedule for all tokens or one per token (PerToken).
 
-    Boundary: with α(1) = ε > 0 pure noise is still all masks, so each position is revealed with probability ε at
-    t = 1; that costs ε·Σ_i −log μ_i(x_0 | all masks) nats, which `Elbo` adds.
+    If α(1) = ε > 0, sampling still starts from masks, and each position is revealed with probability ε at t = 1. This costs
+    ε·Σ_i −log μ_i(x_0 | all masks) nats, which `Elbo` adds as a boundary term.
     """
 
     def __init__(self, vocab: int, schedule: Schedule):
@@ -46,15 +46,15 @@ class Masked(Process):
         return self._over_tokens(self.schedule.alpha(t))
 
     def _of(self, values: Tensor, x: Tensor) -> Tensor:
-        """The entry of token x: [*P, K or 1] → [*P]."""
+        """Return the entry of token x: [*P, K or 1] → [*P]."""
         return gather(values, x) if self.per_token else values[..., 0]
 
     def reveal(self, s: Tensor, t: Tensor) -> Tensor:
-        """c = (α_s − α_t)/(1 − α_t), the chance that a mask at t is revealed by s: [*P, K or 1]."""
+        """Return c = (α_s − α_t)/(1 − α_t), the probability that a mask at t is revealed by s: [*P, K or 1]."""
         return 1 - self._noise(s) / self._noise(t)
 
     def _kept_and_lost(self, s: Tensor | None, t: Tensor) -> tuple[Tensor, Tensor]:
-        """α_{t|s} and 1 − α_{t|s}: [*P, K or 1] each."""
+        """Return α_{t|s} and 1 − α_{t|s}: [*P, K or 1] each."""
         if s is None:
             return self._alpha(t), self._noise(t)
         signal = self._alpha(s)
@@ -127,7 +127,7 @@ class Masked(Process):
     # ---- reverse ----------------------------------------------------------------------------------------------------
 
     def _carry_over(self, at_mask: Tensor, x_t: Tensor) -> Tensor:
-        """Log-probabilities `at_mask` where x_t is the mask, all on x_t elsewhere: [*P, K or S] → the same."""
+        """Return log-probabilities `at_mask` if x_t is the mask, and all probability on x_t otherwise: [*P, K or S]."""
         masked = (x_t == self.mask)[..., None]
         if bool(masked.all()):
             return at_mask
@@ -139,7 +139,7 @@ class Masked(Process):
         return self._carry_over(log_probs, x_t)
 
     def mean_ratios(self, log_probs: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        """s_y = α/(1−α)·μ_y at a mask; an unmasked token has the one ratio s_mask = (1−α)/α: [*P, K] → [*P, S]."""
+        """Return log of s_y = α/(1−α)·μ_y at a mask; unmasked tokens only have s_mask = (1−α)/α: [*P, K] → [*P, S]."""
         log_odds = (self._alpha(t) / self._noise(t)).log().to(log_probs.dtype)
         at_mask = pad(log_probs + log_odds, (0, 1))
         if bool((x_t == self.mask).all()):
@@ -150,19 +150,19 @@ class Masked(Process):
         return torch.where((x_t == self.mask)[..., None], at_mask, elsewhere)
 
     def mean_reverse(self, log_probs: Tensor, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
-        """A mask becomes i with probability c_i·μ_i, the remainder stays a mask: [*P, K] → [*P, S]."""
+        """Return log p(x_s | x_t): a mask becomes i with probability c_i·μ_i, or stays a mask: [*P, K] → [*P, S]."""
         reveal = self.reveal(s, t).to(log_probs.dtype)
         stay = ((1 - reveal) * log_probs.exp()).sum(-1, keepdim=True)
         return self._carry_over(torch.cat([log_probs + reveal.log(), stay.log()], -1), x_t)
 
     def scaled_score(self, raw: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        """log s_y = raw_y − log K + log α/(1−α), SEDD's scaling; not normalised: [*P, K] → [*P, S]."""
+        """Return log s_y = raw_y − log K + log α/(1−α), SEDD's scaling, not normalised: [*P, K] → [*P, S]."""
         return self.mean_ratios(raw - math.log(self.vocab), x_t, t)
 
     # ---- bound ------------------------------------------------------------------------------------------------------
 
     def integrand(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        """Closed forms at the masks, zero elsewhere: [*P].
+        """Compute the integrand at the masks in closed form; it is zero elsewhere: [*P].
 
         Mean: h·(−log μ_{x_0}), h = −α′/(1−α) (MDLM, MD4); per token Σ_i h_i μ_i − h_{x_0}(1 + log μ_{x_0}) (GenMD4).
         Score: β·[ Σ_{y<K} s_y − ρ log s_{x_0} + ρ(log ρ − 1) ], ρ = α/(1−α) (SEDD absorb).
@@ -185,7 +185,7 @@ class Masked(Process):
         return torch.where(x_t == self.mask, nats, torch.zeros_like(nats))
 
     def kl(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
-        """−c log μ_{x_0} at the masks (mean); per token + (1−c_{x_0}) log[ (1−c_{x_0}) / (1 − Σ_i c_i μ_i) ]: [*P]."""
+        """Compute −c log μ_{x_0} at the masks (mean); per token + (1−c_{x_0}) log[ (1−c_{x_0}) / (1 − Σ_i c_i μ_i) ]: [*P]."""
         if not isinstance(prediction, MeanPrediction):
             return super().kl(prediction, x, x_t, s, t)
         log_probs = prediction.log_probs
@@ -200,7 +200,7 @@ class Masked(Process):
         return torch.where(x_t == self.mask, nats, torch.zeros_like(nats))
 
     def noise_kl(self, x: Tensor) -> Tensor:
-        """Zero: what KL( q(x_1|x_0) ‖ all masks ) would be is paid as the cost of the residual signal instead: [*P]."""
+        """Return zero; the cost of the residual signal replaces KL( q(x_1|x_0) ‖ all masks ): [*P]."""
         return torch.zeros(x.shape, dtype=torch.float64, device=x.device)
 
     @property
@@ -210,28 +210,31 @@ class Masked(Process):
             return float(self.schedule.alpha(torch.ones((), dtype=torch.float64, device=self.anchor.device)).max())
 
     def surprise(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        if isinstance(prediction, MeanPrediction):  # carried over where x_t is no mask
+        if isinstance(prediction, MeanPrediction):  # carry-over at unmasked tokens
             log_mu = prediction.log_probs.gather(-1, x[..., None])[..., 0]
             return torch.where(x_t == self.mask, -log_mu, torch.where(x_t == x, 0.0, torch.inf))
         return super().surprise(prediction, x, x_t, t)
 
     def reconstruction(self, x: Tensor, t: Tensor) -> Tensor:
-        """E −log p(x_0 | x_t) without a network, p(x_0 = i | mask) ∝ 1 − α_i(t) (GenMD4's choice): [*P].
+        """Compute E −log p(x_0 | x_t) without a network, with p(x_0 = i | mask) ∝ 1 − α_i(t) as in GenMD4: [*P].
 
         (1 − α_{x_0})·(−log[ (1−α_{x_0}) / Σ_i (1−α_i) ]); for one schedule (1 − α) log K.
         """
-        times, at = t.unique(return_inverse=True)  # few: one tensor of [times, K] in place of [*P, K]
+        times, at = t.unique(return_inverse=True)  # few times: [times, K] is smaller than [*P, K]
         noise = self._noise(times).expand(*times.shape, self.vocab)
         return -noise[at, x] * torch.log_softmax(noise.log(), -1)[at, x]
 
     # ---- generation -------------------------------------------------------------------------------------------------
 
     def jump_steps(self, x: Tensor, free: Tensor, times: list[float], generator: Generator = None) -> Tensor | None:
-        """With one schedule for all tokens: a mask at t_0 is still one at t_i with probability h_i = (1 − α(t_i))/(1 − α(t_0)),
-        so with u uniform on [0, 1) it is revealed in the step with h_{i+1} ≤ u < h_i."""
+        """Sample the step in which each mask is revealed; None with one schedule per token.
+
+        A mask at t_0 is still a mask at t_i with probability h_i = (1 − α(t_i))/(1 − α(t_0)), so with u uniform on [0, 1) it is
+        revealed in the step with h_{i+1} ≤ u < h_i.
+        """
         if self.per_token:
             return None
         noise = self.schedule.noise(torch.tensor(times, dtype=torch.float64, device=x.device))
-        hidden = (noise / noise[0]).flip(0)  # rising, as searchsorted needs it
+        hidden = (noise / noise[0]).flip(0)  # searchsorted needs ascending values
         left = torch.searchsorted(hidden, uniform(x.shape, x.device, generator), right=True)  # steps after the reveal
         return torch.where(self.active(x) & free, len(times) - 1 - left, len(times))

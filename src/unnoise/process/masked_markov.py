@@ -1,7 +1,7 @@
-"""Masks and a Markov chain at once: a token becomes a mask, or moves to a neighbour until it does (D3PM, arXiv:2107.03006).
+"""Masked noise combined with a Markov chain: tokens move between neighbours until they are masked (D3PM, arXiv:2107.03006).
 
-The generator is that of the chain on the K tokens, and into the mask with rate 1. The two commute, so that with α = α_{t|s} of
-the masks q(x_t | x_s) = α·T(s→t) among tokens, T the chain's, and 1 − α into the mask, which keeps what it has.
+The generator is the sum of the chain's generator on the K tokens and of masking at rate 1. The two commute. With α = α_{t|s} of
+the masks and the chain's transition T, q(x_t | x_s) is α·T(s→t) among tokens and 1 − α into the mask, which is absorbing.
 """
 
 import torch
@@ -14,24 +14,24 @@ from unnoise.schedule import Schedule
 
 
 class MaskedMarkov(Process):
-    """Masks by a schedule, and between tokens a `Markov` chain with a schedule of its own, such as Markov.nearest(…).
+    """Masking with one schedule and a `Markov` chain between tokens with another, for example Markov.nearest(…).
 
-    The mask is index K. There is a loss at every position: an unmasked token may be a neighbour of the one it was.
+    The mask is index K. Every position contributes to the loss, because an unmasked token may have moved.
     """
 
     def __init__(self, chain: Markov, schedule: Schedule, reverse: Reverse = "plug-in"):
         super().__init__(chain.vocab, chain.vocab + 1, schedule, reverse)
         if float(schedule.alpha(torch.ones((), dtype=torch.float64))) > 0:
-            raise ValueError("MaskedMarkov needs a schedule that ends in masks alone, α(1) = 0, such as Linear()")
+            raise ValueError("MaskedMarkov needs a schedule with α(1) = 0, such as Linear()")
         self.chain = chain
 
     @property
     def mask(self) -> int:
-        """The index of the mask, K."""
+        """Index of the mask, K."""
         return self.vocab
 
     def _kept(self, s: Tensor | None, t: Tensor) -> Tensor:
-        """α_{t|s} of the masks: [*P]."""
+        """Return α_{t|s} of the masks: [*P]."""
         return self.schedule.alpha(t) if s is None else self.schedule.alpha(t) / self.schedule.alpha(s)
 
     def transition(self, s: Tensor | None, t: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ class MaskedMarkov(Process):
     def stationary(self) -> Tensor:
         return one_hot(torch.tensor(self.mask, device=self.device), self.states).double()
 
-    # ---- primitives, by the chain's ----------------------------------------------------------------------------------
+    # ---- primitives, from the chain's ---------------------------------------------------------------------------------
 
     def push(self, weights: Tensor, t: Tensor) -> Tensor:
         kept = self._kept(None, t)[..., None].to(weights.dtype)

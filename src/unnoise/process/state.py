@@ -1,4 +1,4 @@
-"""What a position of a text can hold: the common ground of every process, and all that an autoregressive model needs."""
+"""The state space of a sequence position, shared by all processes and sufficient for autoregressive models."""
 
 from collections.abc import Callable, Sequence
 from typing import ClassVar
@@ -8,20 +8,24 @@ from torch import Tensor, nn
 
 from unnoise.rng import Generator
 
-PAD = -1  # in texts of unequal length: nothing stands here
-FREE = -1  # among given tokens: one token is to be written here
-OPEN = -2  # among given tokens: any number of tokens may come here
-LATEST = 1 - 1e-6  # no denoiser is called at t = 1 itself: a score is ∞·0 there
+PAD = -1  # padding of sequences of unequal length
+FREE = -1  # in `given`: one token to sample
+OPEN = -2  # in `given`: any number of tokens to sample
+LATEST = 1 - 1e-6  # denoisers are not called at t = 1, where a score is ∞·0
 
 
 class StateSpace(nn.Module):
-    """K real tokens and a blank (index K) for what is not written yet.
+    """K real tokens and a blank (index K) for positions that have not been sampled.
 
-    vocab: K. states: how many values a position can have. inputs: what a network must read at a position, `states` tokens or
-    that many numbers. end: the token with which a text ends, where there is one. variable_length: whether the model chooses how
-    long a text is. extra_positions: how many positions a network reads besides those of the text. holds_tokens: whether a
-    position of a state holds a token, and no numbers. excluded: [K] bool, tokens that no sequence holds, which are never
-    predicted as x_0 (uniform noise may still show them); None if there are none.
+    vocab: K.
+    states: number of values of a position.
+    inputs: number of token states, or of numbers per position, in the input of a network.
+    end: EOS token, if there is one.
+    variable_length: whether the model chooses the length of a sequence.
+    extra_positions: positions that the input of a network has in addition to the sequence.
+    holds_tokens: whether states hold tokens and not real numbers.
+    excluded: [K] bool, tokens that occur in no sequence and are never predicted as x_0 (uniform noise may still produce them);
+        None if there are none.
     """
 
     anchor: Tensor
@@ -30,7 +34,7 @@ class StateSpace(nn.Module):
     variable_length = False
     extra_positions = 0
     holds_tokens = True
-    marks: ClassVar[dict[int, str]] = {FREE: "where free"}  # what may be given besides tokens
+    marks: ClassVar[dict[int, str]] = {FREE: "where free"}  # values of `given` other than tokens
 
     def __init__(self, vocab: int, states: int | None = None):
         super().__init__()
@@ -42,7 +46,7 @@ class StateSpace(nn.Module):
         self.register_buffer("excluded", None, persistent=False)
 
     def exclude(self, tokens: Sequence[int]) -> None:
-        """Rule out tokens that no sequence holds: x_0 is one of the others at every position."""
+        """Exclude tokens that occur in no sequence from x_0."""
         excluded = torch.zeros(self.vocab, dtype=torch.bool, device=self.device)
         excluded[list(tokens)] = True
         if bool(excluded.all()):
@@ -51,33 +55,33 @@ class StateSpace(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where this process makes its noise; it moves with `process.to(device)`."""
+        """Device of the noise; `process.to(device)` changes it."""
         return self.anchor.device
 
     @property
     def inputs(self) -> int:
-        """What a network reads at a position."""
+        """Number of token states, or of numbers per position, in the input of a network."""
         return self.states
 
     def prior(self, shape: tuple[int, ...], generator: Generator = None) -> Tensor:
-        """The state at t = 1, all blank: long of the given shape."""
+        """Return the state at t = 1, all blank: long of the given shape."""
         return torch.full(shape, self.vocab, device=self.device)
 
     def curves(self) -> dict[str, Callable[[Tensor], Tensor]]:
-        """How much of a text is left at time t, to look at: a name → α(t), [n] → [n], or [n, K] if tokens differ."""
+        """Return the remaining signal by name for plots: α(t), [n] → [n], or [n, K] with one schedule per token."""
         return {}
 
     def blank(self, batch: int, length: int) -> Tensor:
-        """What is given where nothing is: [B, ·], −1 for each position to be written."""
+        """Return the argument `given` without given tokens: [B, ·], −1 for each position to sample."""
         return torch.full((batch, length), FREE)
 
     def begin(self, given: Tensor, generator: Generator = None) -> Tensor:
-        """The state at t = 1 with what is given in its place: given [B, L], −1 where free → [B, L]."""
+        """Return the state at t = 1 with the given tokens: given [B, L], −1 where free → [B, L]."""
         given = given.to(self.anchor.device)
         return torch.where(given < 0, self.prior(tuple(given.shape), generator), given)
 
     def conditions_exactly(self, known: Sequence[bool]) -> bool:
-        """Whether keeping these positions as they are given, all along, leaves the model's own conditional for the others."""
+        """Return whether fixing the known positions during sampling gives the model's exact conditional distribution."""
         return False
 
     def check_given(self, given: Tensor, batch: int, length: int) -> None:
@@ -122,5 +126,5 @@ class StateSpace(nn.Module):
 
 
 def position_times(t: Tensor, x: Tensor) -> Tensor:
-    """The time of each position: t [B], one for each sequence, or [B, L], and x [B, L] → [B, L]."""
+    """Return the time of each position: t [B] or [B, L], x [B, L] → [B, L]."""
     return t if t.dim() == 2 else t[:, None].expand(x.shape)

@@ -1,4 +1,4 @@
-"""Uniform noise: a token is kept with probability α(t), else replaced by one of the K tokens at random.
+"""Uniform noise: a token is kept with probability α(t) and otherwise replaced by one of the K tokens at random.
 
 q(x_t | x_0) = Cat(α_t x_0 + (1 − α_t)/K). Everything costs O(K) per position.
 Papers: Multinomial Diffusion (arXiv:2102.05379), D3PM (2107.03006), SEDD (2310.16834), UDLM (2412.10193).
@@ -19,7 +19,7 @@ from unnoise.schedule import PerToken, Schedule
 class _RelativeBregman(torch.autograd.Function):
     """Σ_{y≠x_t} φ(log s_y − log r) with φ(z) = e^z − 1 − z ≥ 0: log_s [*P, K], log_r and x_t [*P] → [*P]; log_r is a constant.
 
-    Keeps log_s alone for the backward pass, so that a vocabulary of 50,000 costs no more tensors of that size.
+    The backward pass keeps log_s and no other tensor of the size of the vocabulary.
     """
 
     @staticmethod
@@ -39,7 +39,7 @@ class _RelativeBregman(torch.autograd.Function):
 class _Mix(torch.autograd.Function):
     """log(e^a·μ_y + e^b) from log μ: log_probs [*P, K], a and b [*P, 1] → [*P, K]; a is a constant.
 
-    As torch.logaddexp(log_probs + a, b), but it keeps log_probs and the result alone for the backward pass.
+    Equals torch.logaddexp(log_probs + a, b), but keeps only log_probs and the result for the backward pass.
     """
 
     @staticmethod
@@ -58,13 +58,15 @@ class _Mix(torch.autograd.Function):
 
 
 class Uniform(Process):
-    """Uniform noise over K tokens; `reverse` says how a mean is read (see Process).
+    """Uniform noise over K tokens.
 
-    mean_until: for plug-in, the times t ≤ mean_until at which a mean is p(x_0 | x_t) itself. Multinomial Diffusion defines
-        p(x_0 | x_1) = μ(x_1, 1), so 1/T; the authors' code normalises q(x_1 | x_0)·μ there too, which is the default, 0.
+    reverse: meaning of a mean (see Process).
+    mean_until: for plug-in, the time up to which a mean is p(x_0 | x_t) itself. Multinomial Diffusion defines
+        p(x_0 | x_1) = μ(x_1, 1), which is mean_until = 1/T. The authors' code normalises q(x_1 | x_0)·μ there too, as the
+        default 0 does.
 
-    In continuous time the bound of a marginal mean is infinite unless μ puts everything on an intact token as t → 0, which
-    no network does by itself: train that reading with steps (D3PM), or use plug-in (UDLM).
+    In continuous time the bound of a marginal mean is infinite unless μ puts all probability on an intact token as t → 0, which
+    networks do not. Train a marginal mean with discrete steps (D3PM), or use plug-in (UDLM).
     """
 
     def __init__(self, vocab: int, schedule: Schedule, reverse: Reverse = "marginal", mean_until: float = 0.0):
@@ -78,7 +80,7 @@ class Uniform(Process):
         self.mean_until = mean_until
 
     def _kept_and_lost(self, s: Tensor | None, t: Tensor) -> tuple[Tensor, Tensor]:
-        """α_{t|s} and 1 − α_{t|s}: [*P]."""
+        """Return α_{t|s} and 1 − α_{t|s}: [*P] each."""
         if s is None:
             return self.schedule.alpha(t), self.schedule.noise(t)
         signal = self.schedule.alpha(s)
@@ -106,7 +108,7 @@ class Uniform(Process):
         return (lost / self.vocab).expand(*x_t.shape, self.vocab).scatter_add(-1, x_t[..., None], kept)
 
     def unpush(self, ratios: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
-        """[e·s_y + (1 − e)·mean(s)] with e = α_s/α_t."""
+        """Compute e·s_y + (1 − e)·mean(s) with e = α_s/α_t."""
         kept, lost = (value[..., None].to(ratios.dtype) for value in self._kept_and_lost(s, t))
         return (ratios - lost * ratios.mean(-1, keepdim=True)) / kept
 
@@ -129,7 +131,7 @@ class Uniform(Process):
         return (kept * (x_t == x) + lost / self.vocab).log()
 
     def noise_kl(self, x: Tensor) -> Tensor:
-        """log K + Σ_y q_y log q_y at t = 1, the same for every token: [*P]."""
+        """Compute log K + Σ_y q_y log q_y at t = 1, the same for every token: [*P]."""
         one = torch.ones((), dtype=torch.float64)
         alpha, other = float(self.schedule.alpha(one)), float(self.schedule.noise(one)) / self.vocab
         own = alpha + other
@@ -144,7 +146,7 @@ class Uniform(Process):
         return super().mean_clean(log_probs, x_t, t)
 
     def mean_ratios(self, log_probs: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        """In logarithms, so that it stays finite as t → 0: [*P, K] → [*P, K].
+        """Return log s_y, computed in logarithms to stay finite as t → 0: [*P, K] → [*P, K].
 
         Plug-in: s_y = x̄_y/x̄_{x_t}, x̄ = Kα·μ + (1−α).
         Marginal: s_y = 1 − Kα/(1−α+Kα)·μ_{x_t} + Kα/(1−α)·μ_y.
@@ -157,7 +159,7 @@ class Uniform(Process):
         return _Mix.apply(log_probs, _column((signal / noise).log(), log_probs), _column(rest, log_probs))
 
     def mean_reverse(self, log_probs: Tensor, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
-        """log p(x_s | x_t), p_y ∝ q(x_t | y)·[α_s w_y + (1−α_s)/K·Σw], w = μ or μ/q(x_t|·): [*P, K] → [*P, K]."""
+        """Return log p(x_s | x_t), p_y ∝ q(x_t | y)·[α_s w_y + (1−α_s)/K·Σw], w = μ or μ/q(x_t|·): [*P, K] → [*P, K]."""
         log_w = log_probs.clamp_min(-1e4)  # two −∞ would have no gradient at s = 0
         if self.reverse == "marginal":
             log_w = log_w - self.column(x_t, None, t).log().to(log_w.dtype)
@@ -169,9 +171,10 @@ class Uniform(Process):
         return torch.where(((s == 0) & self._is_mean(t))[..., None], log_probs, log_p) if self.mean_until else log_p
 
     def scaled_score(self, raw: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        """log s_y = log (α e^{raw_y} + 1 − α) − log (α e^{raw_{x_t}} + 1 − α): any positive score, not normalised: [*P, K].
+        """Return log s_y = log (α e^{raw_y} + 1 − α) − log (α e^{raw_{x_t}} + 1 − α), not normalised: [*P, K].
 
-        It is of the right size at every t and bounded at an intact token as t → 0; raw = log K μ makes it a plug-in mean's.
+        It is of the correct size at every t and bounded at an intact token as t → 0. With raw = log K μ it is the ratio of a
+        plug-in mean.
         """
         return self._plug_in_ratios(raw, x_t, self.schedule.alpha(t), self.schedule.noise(t))
 
@@ -180,7 +183,7 @@ class Uniform(Process):
         return mixed - gather(mixed, x_t)[..., None]
 
     def linear_ratios(self, weights: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        """s_y = 1 + Kα/(1−α)·w_y − Kα/(1−α+Kα)·w_{x_t}: [*P, K] → [*P, K]."""
+        """Compute s_y = 1 + Kα/(1−α)·w_y − Kα/(1−α+Kα)·w_{x_t}: [*P, K] → [*P, K]."""
         signal, noise = self.vocab * self.schedule.alpha(t), self.schedule.noise(t)
         own = _column(signal / (noise + signal), weights) * gather(weights, x_t)[..., None]
         return 1 + _column(signal / noise, weights) * weights - own
@@ -188,10 +191,10 @@ class Uniform(Process):
     # ---- bound ------------------------------------------------------------------------------------------------------
 
     def integrand(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        """β/K·Σ_{y≠x_t} [ s_y − r_y + r_y log(r_y/s_y) ] in O(K): [*P] (SEDD uniform; UDLM for a plug-in mean).
+        """Compute β/K·Σ_{y≠x_t} [ s_y − r_y + r_y log(r_y/s_y) ] in O(K): [*P] (SEDD uniform; UDLM for a plug-in mean).
 
-        The true ratios take two values: with ϱ = (1−α)/(1−α+Kα), every r_y = ϱ where x_t = x_0; elsewhere r_{x_0} = 1/ϱ
-        and the others are 1. So the sum is r·Σ_{y≠x_t} φ(log s_y − log r), r the common value, and one term put right.
+        The true ratios take two values, with ϱ = (1−α)/(1−α+Kα): if x_t = x_0 all r_y = ϱ, and otherwise r_{x_0} = 1/ϱ and the
+        others are 1. So the sum is r·Σ_{y≠x_t} φ(log s_y − log r) with the common value r, plus a correction of one term.
         """
         log_s = prediction.ratios(self, x_t, t)
         noise = self.schedule.noise(t)
@@ -200,18 +203,18 @@ class Uniform(Process):
         log_r = torch.where(intact, log_rho, torch.zeros_like(log_rho)).to(log_s.dtype)
         common = _RelativeBregman.apply(log_s, log_r, x_t)
         at_x = gather(log_s, x)
-        excess = torch.expm1(-log_rho)  # 1/ϱ − 1; in float64, since two nearly equal numbers are subtracted below
+        excess = torch.expm1(-log_rho)  # 1/ϱ − 1 in float64, because nearly equal numbers are subtracted below
         constant = -(excess + 1) * log_rho - excess
         correction = constant.to(log_s.dtype) - excess.to(log_s.dtype) * at_x
         nats = log_r.exp() * common + torch.where(intact, torch.zeros_like(at_x), correction)
         return (self.schedule.rate(t) / self.vocab).to(log_s.dtype) * nats
 
     def kl(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
-        """Σ_y q_y log(B_y/C_y) + log(Z_p/Z_q) in O(K), for a mean: [*P].
+        """Compute Σ_y q_y log(B_y/C_y) + log(Z_p/Z_q) in O(K), for a mean: [*P].
 
         With a = q(x_t | x_s = y), B = q(x_s = y | x_0) and C_y = α_s w_y + (1−α_s)/K·Σw (see `mean_reverse`), q_y = a_y B_y/Z_q
-        and p_y = a_y C_y/Z_p. a and B take two values each, and Σ_y C_y = Σw, so both Z are known without a sum over y. One
-        step costs about 1/T: everything but one sum over y, whose weight is as small, is computed in float64.
+        and p_y = a_y C_y/Z_p. a and B take two values each, and Σ_y C_y = Σw, so both Z need no sum over y. The KL of a
+        step is about 1/T, so everything is computed in float64 except one sum over y, whose weight is equally small.
         """
         if not isinstance(prediction, MeanPrediction):
             return super().kl(prediction, x, x_t, s, t)
@@ -220,7 +223,7 @@ class Uniform(Process):
         alpha, spread, intact = self.schedule.alpha(s), self.schedule.noise(s) / self.vocab, x_t == x
         anyway, log_spread = lost / self.vocab, spread.log()
         log_own, total = gather(log_mu, x_t).double(), torch.ones_like(kept)
-        if self.reverse == "marginal":  # w·(1−α_t)/K, which is μ but at x_t
+        if self.reverse == "marginal":  # w·(1−α_t)/K, which equals μ except at x_t
             ratio = 1 + self.vocab * self.schedule.alpha(t) / self.schedule.noise(t)
             total = log_own.exp() / ratio - torch.expm1(log_own)
             log_own = log_own - ratio.log()
@@ -243,5 +246,5 @@ class Uniform(Process):
 
 
 def _column(values: Tensor, like: Tensor) -> Tensor:
-    """[*P] → [*P, 1] in the dtype of `like`."""
+    """Add a last axis and convert to the dtype of `like`: [*P] → [*P, 1]."""
     return values[..., None].to(like.dtype)
