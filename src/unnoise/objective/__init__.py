@@ -1,4 +1,4 @@
-"""Bounds and losses of token processes."""
+"""Bounds and losses for token processes."""
 
 from unnoise.objective.base import Denoising, Objective
 from unnoise.objective.campbell import CampbellElbo

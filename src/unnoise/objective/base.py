@@ -1,6 +1,6 @@
-"""Objectives: `objective(denoiser, x, generator=None)` is one unbiased draw of a loss or bound, in nats per sequence, [B].
+"""Base classes of objectives: `objective(denoiser, x, generator=None)` is an unbiased estimate of a loss or bound, [B] nats.
 
-Those of token processes are E_t E_{q(x_t|x_0)} Σ_positions of some term; they differ in the term and in how t is drawn. The
+For token processes the loss is E_t E_{q(x_t|x_0)} Σ_positions term. Objectives differ in the term and in the density of t. The
 network is called once, and only at the positions where the term is not zero.
 """
 
@@ -17,34 +17,34 @@ from unnoise.process.base import Process
 from unnoise.process.state import LATEST
 from unnoise.rng import Generator
 
-NUMBERS = 2**23  # of a prediction that a bound works on at once
+NUMBERS = 2**23  # largest number of predicted values that a bound processes at once
 
 
 class Objective(nn.Module, ABC):
-    """Nats per sequence: (denoiser, x: [B, L] long) → [B]. Its parameters, if any, are those of a learned process."""
+    """A loss in nats per sequence: (denoiser, x: [B, L] long) → [B]. Its parameters belong to a learned process."""
 
     @abstractmethod
     def forward(self, denoiser: Denoiser, x: Tensor, generator: Generator = None) -> Tensor: ...
 
     def drawn(self, denoiser: Denoiser, x: Tensor, v: Tensor, generator: Generator = None) -> Tensor:
-        """Return one draw with v [B], uniform on [0, 1), in place of the numbers that `forward` stratifies over a batch: [B].
+        """Return an estimate that uses v [B], uniform on [0, 1), instead of the stratified numbers of `forward`: [B].
 
-        A caller that chooses v itself can stratify over several draws of one text. An objective may do without v.
+        With v the caller can stratify over several estimates for one sequence. An objective may ignore v.
         """
         return self(denoiser, x, generator)
 
     @property
     def takes_strata(self) -> bool:
-        """Whether `drawn` uses v; a subclass with a `forward` of its own needs a `drawn` of its own for that."""
+        """True if `drawn` uses v; a subclass that overrides `forward` has to override `drawn` as well."""
         first = next(cls for cls in type(self).__mro__ if "drawn" in vars(cls) or "forward" in vars(cls))
         return "drawn" in vars(first) and first is not Objective
 
     def set_progress(self, progress: float) -> None:
-        """How much of the training is done, 0 to 1; a curriculum uses it, a bound does not."""
+        """Set the progress of the training run, 0 to 1, for losses with a curriculum."""
         return
 
     def after_step(self) -> None:
-        """After a training step: a density of times that learns from the losses does so here."""
+        """Update adaptive parts, such as the density of t; called after each training step."""
         return
 
 
@@ -93,16 +93,16 @@ class Denoising(Objective):
         self.time_sampler.learn()
 
     def boundary(self, denoiser: Denoiser, x: Tensor, generator: Generator) -> Tensor:
-        """What is added once, outside the integral over t: [B]; nothing, unless it is a bound."""
+        """Return the terms outside the integral over t, which only bounds have: [B]."""
         return x.new_zeros(len(x), dtype=torch.float32)
 
     def times(self, batch: int, device: torch.device, generator: Generator = None) -> tuple[Tensor, Tensor]:
-        """t: [B] float64 and the weight that makes the mean over t an integral over [start, 1], or a sum over steps: [B]."""
+        """Sample t and the weights that make the mean over t an integral over [start, 1] or a sum over steps: [B] float64."""
         t, weight = self.times_at(stratified_whole(batch, device, generator))
         return own_rows(t, generator), own_rows(weight, generator)
 
     def times_at(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """t and its weight from uniform numbers for the whole batch (these rows may be a part of it): [B] → [B], [B]."""
+        """Return t and its weight from uniform numbers: [B] → [B], [B]."""
         w, slope = self.time_sampler.warp(v, self.start)
         if self.steps is not None:
             step = (w * self.steps).floor().clamp_max(self.steps - 1) + 1
@@ -110,19 +110,19 @@ class Denoising(Objective):
         return (self.start + (1 - self.start) * w).clamp(1e-9, LATEST), (1 - self.start) * slope
 
     def at(self, denoiser: Denoiser, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        """Σ_positions term at one noised text: x, x_t [B, L], t [B] → [B]."""
+        """Compute Σ_positions term for a noised sequence: x, x_t [B, L], t [B] → [B]."""
         where = self.positions(x_t)
         prediction = predict(denoiser, self.process, x_t, t, where)
         times = t[:, None].expand(x.shape)[where].double()
         return sum_rows(by_positions(self.term, prediction, x[where], x_t[where], times), where)
 
     def positions(self, x_t: Tensor) -> Tensor:
-        """Where the term is not zero, and the network is needed: [B, L] bool."""
+        """Return the positions where the term is not zero: [B, L] bool."""
         return self.process.active(x_t)
 
     @abstractmethod
     def term(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        """Nats of each position: [*P]."""
+        """Compute the nats of each position: [*P]."""
 
 
 def by_positions(
@@ -132,8 +132,11 @@ def by_positions(
     x_t: Tensor,
     t: Tensor,
 ) -> Tensor:
-    """term(prediction, x, x_t, t) of n positions, [n]; where no gradient is needed, some positions after the others, to the
-    same result: a vocabulary of 50,000 makes every intermediate tensor of a window as large as a small network."""
+    """Compute term(prediction, x, x_t, t) of n positions: [n].
+
+    Without gradients it is computed for a few positions at a time, with the same result, because with a vocabulary of 50,000
+    every intermediate tensor is as large as a small network.
+    """
     values = prediction.values
     at_once = max(1, NUMBERS // values.shape[-1])
     if torch.is_grad_enabled() or len(values) <= at_once:
@@ -143,6 +146,6 @@ def by_positions(
 
 
 def sum_rows(values: Tensor, where: Tensor) -> Tensor:
-    """The sum of the values [n] that belong to the positions `where` [B, L], for each row: [B]."""
+    """Sum the values [n] of the positions `where` [B, L] in each row: [B]."""
     rows = where.nonzero()[:, 0]
     return values.new_zeros(len(where)).index_add(0, rows, values)

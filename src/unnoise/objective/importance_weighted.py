@@ -44,12 +44,12 @@ class ImportanceWeighted(Objective):
         return self.at(denoiser, x, torch.stack(ranks))
 
     def at(self, denoiser: Denoiser, x: Tensor, ranks: Tensor) -> Tensor:
-        """The value for some orders: x [B, L], ranks [M, B, L], when each position is revealed → [B]."""
+        """Compute the bound for given orders: x [B, L], ranks [M, B, L] in which positions are revealed → [B]."""
         weights = torch.stack([self.log_weight(denoiser, x, rank) for rank in ranks])  # [M, B, parts]
         return (math.log(len(ranks)) - weights.logsumexp(0)).sum(-1)
 
     def log_weight(self, denoiser: Denoiser, x: Tensor, rank: Tensor) -> Tensor:
-        """log w of one order, for each part of a text that has its own: x, rank [B, L] → [B, parts] float64; here one part."""
+        """Compute log w of one order for each part of a sequence (here one): [B, L] → [B, parts] float64."""
         total = x.new_zeros(len(x), 1, dtype=torch.float64)
         for k in range(x.shape[1]):
             x_t = x.masked_fill(rank >= k, self.process.mask)

@@ -1,6 +1,6 @@
-"""Gradients that go through q(x_t|x_0) too, for a learned schedule (GenMD4, arXiv:2406.04329).
+"""Gradients through q(x_t|x_0) for learned schedules (GenMD4, arXiv:2406.04329).
 
-∇E f = E[∇f] + E ½(f₁ − f₂)(∇log q₁ − ∇log q₂): two noised texts are drawn, and each is the other's baseline (REINFORCE).
+∇E f = E[∇f] + E ½(f₁ − f₂)(∇log q₁ − ∇log q₂) with two noised sequences, each the baseline of the other (REINFORCE).
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from unnoise.rng import Generator
 
 
 def leave_one_out(process: Process, value: Callable[[Tensor], Tensor], x: Tensor, t: Tensor, generator: Generator) -> Tensor:
-    """E_{q(x_t|x_0)} value(x_t) by two draws, with a gradient that also goes through q: x [B, L], t [B] → [B]."""
+    """Estimate E_{q(x_t|x_0)} value(x_t) from two samples, with a gradient through q: x [B, L], t [B] → [B]."""
     at = position_times(t, x)
     first, second = process.noised(x, None, at, generator), process.noised(x, None, at, generator)
     f_1, f_2 = value(first), value(second)
@@ -26,7 +26,7 @@ def leave_one_out(process: Process, value: Callable[[Tensor], Tensor], x: Tensor
 
 
 class LeaveOneOut(Objective):
-    """An objective such as Elbo(process) with a gradient that goes through q(x_t|x_0) too; the value is the mean of two."""
+    """An objective such as Elbo(process) with gradients through q(x_t|x_0), averaged over two samples of x_t."""
 
     def __init__(self, objective: Denoising):
         super().__init__()
@@ -45,7 +45,7 @@ class LeaveOneOut(Objective):
         boundary = objective.noise_boundary(denoiser, x, generator)
         if objective.leaves_noise:
             start = objective.start_times(x)
-            if objective.network_free:  # an expectation already, which nothing is drawn for
+            if objective.network_free:  # already an expectation
                 boundary = boundary + objective.data_boundary(denoiser, x, x, start)
             else:
                 boundary = boundary + leave_one_out(

@@ -1,4 +1,4 @@
-"""Losses that match the predicted ratios with the true ones, without the weight of the bound."""
+"""Losses that match predicted and true ratios, without the weight of the bound."""
 
 from abc import abstractmethod
 
@@ -13,15 +13,15 @@ from unnoise.schedule import PerToken
 
 
 class RatioMatching(Denoising):
-    """Σ over the jumps y → x_t that the process can make of a distance between s_y and r_y."""
+    """Σ of a distance between s_y and r_y over the possible jumps y → x_t."""
 
     def matched(self, x_t: Tensor, t: Tensor) -> Tensor:
-        """Return which ratios are matched, by default those of jumps that the process can make: [*P] → [*P, S] bool."""
+        """Return which ratios are matched, by default those of all possible jumps: [*P] → [*P, S] bool."""
         return self.process.rates_into(x_t, t) > 0
 
     @abstractmethod
     def distance(self, prediction: TokenPrediction, r: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        """Elementwise, ≥ 0, zero at s = r; anything at y = x_t: [*P, S]."""
+        """Compute the distance elementwise, ≥ 0 and zero at s = r; entries at y = x_t are ignored: [*P, S]."""
 
     def term(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         r = self.process.true_ratios(x, x_t, t).to(prediction.values.dtype)
@@ -39,14 +39,14 @@ class ScoreEntropy(RatioMatching):
 class ConcreteScore(RatioMatching):
     """Denoising concrete score matching, ½ E Σ_{y≠x_t} (s_y − r_y)² (arXiv:2211.00802).
 
-    The ratios of a `RatioPrediction` may be zero or negative: nothing here keeps them positive. Least at s_y = p_t(y)/p_t(x_t),
-    so that s − 1 is the concrete score of p_t.
+    The ratios of a `RatioPrediction` may be zero or negative. The minimum is s_y = p_t(y)/p_t(x_t), so s − 1 is the concrete
+    score of p_t.
 
     start: r_y grows as 1/t, so the squared loss has no finite mean unless t starts at `start` > 0.
-    weighted: multiply by (1 − α_t)², which makes the loss of one size at every t and its mean finite without `start`. A weight
-        that depends on t alone does not move the minimum.
-    neighbours: the neighbourhood N over which y is summed, Σ_{y ∈ N(x_t)}; None is every jump that the process can make. All
-        other ratios are not trained, so use a sampler that needs none of them: `Metropolis` with these neighbours.
+    weighted: multiply by (1 − α_t)², so that the loss has the same size at every t and a finite mean without `start`. A weight
+        that depends only on t does not change the minimum.
+    neighbours: the neighbourhood N of the sum Σ_{y ∈ N(x_t)}; None for all possible jumps. Other ratios are not trained, so
+        the sampler must not need them: use `Metropolis` with the same neighbours.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Samplers of token processes, one idea a file."""
+"""Samplers for token processes."""
 
 from unnoise.sampler.ancestral import Ancestral
 from unnoise.sampler.base import Frame, Sampler, sample, sample_frames

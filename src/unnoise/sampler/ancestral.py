@@ -1,4 +1,4 @@
-"""Ancestral sampling: the reverse step p(x_s | x_t) of the model, drawn as it is."""
+"""Ancestral sampling from the reverse step p(x_s | x_t) of the model."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from unnoise.sampler.base import Frame, GridSampler, draw_tokens
 class Ancestral(GridSampler):
     """x_s ~ p(x_s | x_t) from a mean, on a uniform or cosine grid of times (Multinomial Diffusion, D3PM, MDLM, MD4).
 
-    Keeps the model's distribution: that of the bound with the same steps. Where the times of the jumps do not depend on what
-    they jump to, they are drawn first: then a step without jumps costs nothing, and the others call the denoiser at the jumps.
+    Samples follow the model's distribution, the one that the bound with the same steps describes. If the times of the jumps are
+    independent of their targets, they are sampled first; the denoiser is then called only in steps with jumps, and only there.
     """
 
     mean_only: ClassVar[bool] = True

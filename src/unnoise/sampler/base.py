@@ -1,4 +1,4 @@
-"""A sampler turns pure noise into data and yields every state on the way, so that watching is free."""
+"""Base classes of samplers, which yield every state from pure noise to data, and the `sample` functions."""
 
 from abc import ABC, abstractmethod
 from collections import deque
@@ -15,21 +15,21 @@ from unnoise.process.base import Process
 from unnoise.process.state import StateSpace
 from unnoise.rng import Generator, RowGenerator, inverse_cdf, uniform
 
-LOWEST_TEMPERATURE = 1e-3  # besides 0; the highest is its inverse
+LOWEST_TEMPERATURE = 1e-3  # lowest temperature other than 0; the highest is its inverse
 MOST_STEPS = 1_000_000
-BLOCK, CPU_BLOCK = 2**24, 2**18  # numbers in float64 that are made at once to draw tokens; a CPU's should stay in its caches
+BLOCK, CPU_BLOCK = 2**24, 2**18  # float64 numbers per draw of tokens; a CPU's fit into its caches
 
 
 class Frame(NamedTuple):
-    """One moment of generation: the state x: [B, L] at time t (1 is noise, 0 is data).
+    """A state of the reverse process.
 
-    confidence: [B, L], the probability that the network gave to the token that stands there when it last predicted that
-    position (to its favourite, while the position is still masked); 0 where it never did.
-
-    Where texts grow, states are padded with −1, and two more things are said: place [B, L], which entry of `given` each
-    position belongs to (elsewhere that is its own number), and fresh [B, L] bool, what this step has put in or changed.
-
-    settled: how many positions at the beginning will not change any more, where a sampler writes from left to right.
+    t: time; 1 is noise, 0 is data.
+    x: [B, L], padded with −1 for variable-length models.
+    confidence: [B, L], probability of each token in the last prediction at its position, or of the most probable token if the
+        position is masked; 0 before the first prediction.
+    place: [B, L], index of each position in `given`, for variable-length models.
+    fresh: [B, L] bool, positions that this step inserted or changed, for variable-length models.
+    settled: number of leading positions that will not change, for samplers that run from left to right.
     """
 
     t: float
@@ -42,19 +42,19 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Sampler(ABC):
-    """How the reverse process is simulated.
+    """Base class of samplers, which simulate the reverse process.
 
-    temperature: of the mean μ, μ^{1/temperature} renormalised; 0 takes the likeliest token.
-    top_p: keep the smallest set of tokens of this much probability (nucleus sampling).
+    temperature: exponent 1/temperature of the mean μ, renormalised; 0 takes the most probable token.
+    top_p: sample from the smallest set of tokens with this probability (nucleus sampling).
 
-    Both act on a mean, and at 1 leave the model's distribution alone.
+    Both apply to means. At 1 they do not change the model's distribution.
     """
 
     temperature: float = 1.0
     top_p: float = 1.0
     requires: ClassVar[str] = "a process over tokens"
     mean_only: ClassVar[bool] = False
-    starts_anywhere: ClassVar[bool] = False  # also from a text that is noised in part
+    starts_anywhere: ClassVar[bool] = False  # whether `frames_from` is supported
 
     def __post_init__(self) -> None:
         low, high = LOWEST_TEMPERATURE, 1 / LOWEST_TEMPERATURE
@@ -65,48 +65,48 @@ class Sampler(ABC):
 
     @abstractmethod
     def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:
-        """Every state after the first, the last one at t = 0 without masks: x, free [B, L]; only free positions move."""
+        """Yield every state after the first; the last is at t = 0. Only free positions change: x, free [B, L]."""
 
     def frames_from(self, denoiser: SamplingDenoiser, state: Tensor, t: float, generator: Generator) -> Iterator[Frame]:
-        """Every state after `state`, the process's own at time 0 < t ≤ 1: the way back of a text that was noised so far."""
-        raise ValueError(f"{type(self).__name__} begins with pure noise: it cannot go on from a text that is noised in part")
+        """Yield every state after `state`, a state of the process at time 0 < t ≤ 1."""
+        raise ValueError(f"{type(self).__name__} starts from pure noise and cannot denoise a partially noised sequence")
 
     @property
     def keeps_distribution(self) -> bool:
-        """Whether samples follow the model's own distribution, given enough steps: a claim that a sampler makes for itself."""
+        """True if samples follow the model's distribution, given enough steps."""
         return False
 
     @property
     def distribution(self) -> str:
-        """The same in words."""
+        """Description of `keeps_distribution`."""
         if self.keeps_distribution:
             return "keeps the model's distribution as steps grow"
         return "is not known to keep the model's distribution"
 
     def with_nfe(self, nfe: int) -> Self:
-        """This sampler with at most so many network calls a text; one without a grid of times takes what it needs."""
+        """Return this sampler with at most `nfe` network calls per sequence, if it has a number of steps."""
         return self
 
     def tokens_read(self, length: int) -> int:
-        """How many tokens of a text of this length one network call reads."""
+        """Return the number of tokens per network call for a sequence length."""
         return length
 
     def serves(self, process: StateSpace, prediction: type[Prediction] = MeanPrediction) -> bool:
-        """Whether this sampler works with the process and with denoisers that return such predictions."""
+        """Return whether this sampler supports the process and the type of prediction."""
         wanted = MeanPrediction if self.mean_only else TokenPrediction
         return isinstance(process, Process) and issubclass(prediction, wanted)
 
     def check(self, process: StateSpace) -> None:
-        """Raise ValueError unless this sampler serves the process."""
+        """Raise ValueError unless this sampler supports the process."""
         if not self.serves(process):
             raise ValueError(f"{type(self).__name__} needs {self.requires}, found {type(process).__name__}")
 
 
 @dataclass(frozen=True)
 class SteppedSampler(Sampler):
-    """A sampler with a number of steps to set.
+    """A sampler with a configurable number of steps.
 
-    steps: how many, one network call each.
+    steps: number of steps, one network call each.
     """
 
     steps: int = 64
@@ -122,9 +122,9 @@ class SteppedSampler(Sampler):
 
 @dataclass(frozen=True)
 class GridSampler(SteppedSampler):
-    """A sampler that walks a grid of times t_0 > t_1 > … > t_{N−1} and then to clean data, one network call each.
+    """A sampler with a time grid t_0 > t_1 > … > t_{N−1} and a last step to clean data, one network call each.
 
-    grid: "uniform", t = 1 − i/N; or "cosine", t = cos(π/2·i/N), which goes slowly at first (MD4).
+    grid: "uniform", t = 1 − i/N, or "cosine", t = cos(π/2·i/N), with smaller steps at first (MD4).
     """
 
     grid: Literal["uniform", "cosine"] = "uniform"
@@ -136,20 +136,20 @@ class GridSampler(SteppedSampler):
             raise ValueError(f'grid must be "uniform" or "cosine", found {self.grid!r}')
 
     def times(self, latest: float = 1.0) -> list[float]:
-        """t_0 … t_{N−1}, scaled to begin at `latest`."""
+        """Return t_0 … t_{N−1}, scaled to start at `latest`."""
         u = torch.arange(self.steps, dtype=torch.float64) / self.steps
         t = 1 - u if self.grid == "uniform" else torch.cos(torch.pi / 2 * u)
         return (latest * t).tolist()
 
     def begin(self, process: Process) -> float:
-        """The first time at which the denoiser is called."""
+        """Return the first time at which the denoiser is called."""
         return 1.0
 
     @abstractmethod
     def step(
         self, denoiser: SamplingDenoiser, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: Generator
     ) -> Tensor:
-        """From the state at t to the state at s, or to clean data where s is None: [B, L], s, t [B]."""
+        """Sample the state at s, or clean data if s is None, from the state at t: [B, L], s, t [B] → [B, L]."""
 
     def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:
         yield from self.walk(denoiser, x, free, generator, self.times(self.begin(denoiser.process)))
@@ -161,7 +161,7 @@ class GridSampler(SteppedSampler):
     def walk(
         self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator, times: list[float]
     ) -> Iterator[Frame]:
-        """Every state after x, which is that at times[0]: at the times that follow, and then clean data."""
+        """Yield the states at times[1], times[2], … and then clean data, starting from x at times[0]."""
         ones = torch.ones(len(x), dtype=torch.float64, device=x.device)
         confidence = torch.zeros(x.shape, device=x.device)
         for t, s in zip(times, [*times[1:], None], strict=True):
@@ -183,10 +183,10 @@ def draw_tokens(
     generator: Generator,
     weights: Weights,
 ) -> Tensor:
-    """x with new tokens at the n positions `where`: prediction [n, ·], x and where [B, L], s and t [B] → [B, L].
+    """Sample new tokens at the n positions `where`: prediction [n, ·], x and where [B, L], s and t [B] → [B, L].
 
-    weights(prediction, x_t, s, t), each about the same m positions, is what their tokens are drawn by: [m, S]. It is called for
-    some positions at a time, since all of them in float64 would fill the memory where the vocabulary is large.
+    weights: function from (prediction, x_t, s, t) at m positions to the unnormalised probabilities of their tokens, [m, S]. It
+        is called for a few positions at a time, to save memory with large vocabularies.
     """
     row = where.nonzero()[:, 0]
     x_t, u = x[where], uniform(where.shape, x.device, generator, where)
@@ -214,19 +214,22 @@ def sample_frames(
     first_row: int = 0,
     track_confidence: bool = True,
 ) -> Iterator[Frame]:
-    """Every state from pure noise (t = 1) to data (t = 0); arguments as for `sample`, and whether confidences are wanted."""
+    """Yield every state from pure noise (t = 1) to data (t = 0). The arguments are the same as for `sample`.
+
+    track_confidence: whether frames contain confidences.
+    """
     for name, value in (("batch", batch), ("length", length)):
         if value < 1:
             raise ValueError(f"{name} must be ≥ 1, found {value}")
     if not isinstance(sampler, Sampler):
-        raise ValueError(f"sampler must be one such as Ancestral(steps=64), found {sampler!r}")
+        raise ValueError(f"sampler must be a Sampler such as Ancestral(steps=64), found {sampler!r}")
     if given is None:
         given = process.blank(batch, length)
     process.check_given(given, batch, length)
     sampler.check(process)
     calls = SamplingDenoiser(
         process,
-        cast(Process, process),  # those that need one have checked that it is
+        cast(Process, process),  # samplers that need a Process have checked it
         denoiser,
         length,
         time_free,
@@ -249,9 +252,9 @@ def _frames(denoiser: SamplingDenoiser, sampler: Sampler, given: Tensor, seed: i
 
 
 def without_gradients(frames: Iterator[Frame]) -> Iterator[Frame]:
-    """The same frames, computed without gradients."""
+    """Yield the frames, computed without gradients."""
     while True:
-        with torch.no_grad():  # entered anew for each frame: a generator must not keep it while it is suspended
+        with torch.no_grad():  # entered for each frame, because it must not stay active while this generator is suspended
             frame = next(frames, None)
         if frame is None:
             return
@@ -271,13 +274,16 @@ def sample(
     independent_rows: bool = False,
     first_row: int = 0,
 ) -> Tensor:
-    """Draw `batch` sequences of `length` tokens (at most, where the model chooses): [B, L] long, without masks.
+    """Sample sequences: [B, L] long, without masks.
 
-    given: [B, L] long, −1 where free; given positions never change. That is the exact conditional for masked processes and a
-    heuristic elsewhere. time_free: the denoiser ignores t, so sequences that did not change are not evaluated again.
-    independent_rows: what the denoiser says of a sequence depends on that one alone, so one where nothing moves in a step is
-    not evaluated (time_free implies that).
-    seed, first_row: sample i is decided by the seed and by first_row + i alone, not by how many others are drawn with it.
+    batch: number of sequences.
+    length: number of tokens, or the maximum if the model chooses the length.
+    given: [B, L] long, −1 where free; given positions never change. This samples the exact conditional distribution of masked
+        processes and is a heuristic for other processes.
+    time_free: the denoiser ignores t, so sequences that have not changed are not evaluated again.
+    independent_rows: the prediction for a sequence depends only on that sequence, so sequences that do not change in a step are
+        not evaluated (implied by time_free).
+    seed, first_row: sample i depends only on the seed and on first_row + i, not on the batch size.
     """
     frames = sample_frames(
         process,

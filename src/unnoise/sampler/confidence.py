@@ -1,4 +1,4 @@
-"""Confidence order: reveal first what the network is surest of."""
+"""Confidence order: unmask the most confident positions first."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,20 +18,19 @@ EARLIEST = 1e-3  # the last time of Dream's grid
 
 @dataclass(frozen=True)
 class Confidence(SurestFirst, SteppedSampler):
-    """Masked processes: at each step some reveals, at the positions of which the network is surest (by its own distribution,
-    whatever the temperature).
+    """Masked processes: each step unmasks the most confident positions, by the network's distribution at temperature 1.
 
-    by: "max", the probability of the favourite (MaskGIT, arXiv:2202.04200); "margin", its lead over the second
-        (arXiv:2502.06768); "entropy", the least first.
+    by: "max", the largest probability (MaskGIT, arXiv:2202.04200); "margin", its lead over the second largest
+        (arXiv:2502.06768); "entropy", the lowest entropy.
 
-    spread: how many a step: "schedule", what the noise schedule expects; "even", equally many, one more in the first steps
-        where it does not come out even (LLaDA, arXiv:2502.09992); "floor", ⌊masks·(1 − s/t)⌋ from t = 1 to 10⁻³ and the rest in
-        the last step (Dream, arXiv:2508.15487).
+    spread: tokens per step: "schedule", the number expected under the noise schedule; "even", equally many, with the remainder
+        in the first steps (LLaDA, arXiv:2502.09992); "floor", ⌊masks·(1 − s/t)⌋ from t = 1 to 10⁻³ and the rest in the last
+        step (Dream, arXiv:2508.15487).
 
-    block: write so many of the blanks at a time, from left to right, what comes later being masked (semi-autoregressive,
-        LLaDA); 0 for all at once. The steps are shared out over the blocks.
+    block: number of masks that are sampled together, from left to right, with later ones masked (semi-autoregressive, LLaDA); 0
+        for all. The steps are divided over the blocks.
 
-    Does not keep the model's distribution: easy tokens come first, so texts are less varied.
+    Does not keep the model's distribution: easy tokens come first, so samples are less diverse.
     """
 
     by: Certainty = "max"
@@ -56,7 +55,7 @@ class Confidence(SurestFirst, SteppedSampler):
         number = -(-most // size)
         steps = max(1, self.steps // number)
         times = torch.linspace(1, 0, number * steps + 1, dtype=torch.float64, device=x.device)
-        belongs = torch.where(blanks, (blanks.cumsum(1) - 1) // size, -1)  # to which block
+        belongs = torch.where(blanks, (blanks.cumsum(1) - 1) // size, -1)  # block number
         for step in range(number * steps):
             k, i = divmod(step, steps)
             masks = process.active(x) & (belongs == k)
@@ -70,7 +69,7 @@ class Confidence(SurestFirst, SteppedSampler):
             yield Frame(float(s), x, confidence)
 
     def count(self, process: Process, total: Tensor, left: Tensor, i: int, steps: int) -> Tensor:
-        """How many to reveal in step i of so many: total, left [B], the blanks of a block at first and now → [B]."""
+        """Return the number of tokens to unmask in step i: total, left [B] are the masks of a block at first and now → [B]."""
         if i == steps - 1:
             return left
         if self.spread == "even":

@@ -1,4 +1,4 @@
-"""Entropy-bounded sampling: as many tokens at once as a budget of entropy allows."""
+"""Entropy-bounded sampling: unmask as many tokens per step as an entropy budget allows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from unnoise.sampler.masked import SurestFirst, entropy, reveal, surest
 
 @dataclass(frozen=True)
 class EntropyBounded(SurestFirst, SteppedSampler):
-    """Masked processes: each call reveals the positions of least entropy, as many as Σ H − max H ≤ budget allows.
+    """Masked processes: each step unmasks the positions of lowest entropy, as many as Σ H − max H ≤ budget allows.
 
-    That sum bounds how much the joint distribution of what is revealed together can differ from the product that is drawn
-    (arXiv:2505.24857). At most `steps` calls; the last reveals the rest. Does not keep the model's distribution: easy tokens
-    come first.
+    The sum bounds the distance between the joint distribution of these tokens and the product that is sampled
+    (arXiv:2505.24857). There are at most `steps` calls; the last one unmasks the rest. Does not keep the model's distribution:
+    easy tokens come first.
 
-    budget: in nats; None spreads the entropy that is left evenly over the calls that are left.
+    budget: in nats; None divides the remaining entropy evenly over the remaining calls.
     """
 
     budget: float | None = None
@@ -50,7 +50,7 @@ class EntropyBounded(SurestFirst, SteppedSampler):
         yield Frame(0.0, x, confidence)
 
     def count(self, uncertain: Tensor, masks: Tensor, calls_left: int) -> Tensor:
-        """How many to reveal in each row, at least one: those whose predecessors' entropies sum to at most the budget: [B]."""
+        """Return the number of positions to unmask in each row: those before which the entropies sum to ≤ budget: [B]."""
         if calls_left == 1:
             return masks.sum(1)
         spread = torch.full(masks.shape, torch.inf, dtype=uncertain.dtype, device=masks.device).masked_scatter(masks, uncertain)

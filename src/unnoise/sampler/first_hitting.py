@@ -1,4 +1,4 @@
-"""First-hitting sampling: jump from one reveal to the next, with no time grid."""
+"""First-hitting sampling: jump from one unmasking to the next, without a time grid."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from unnoise.sampler.masked import MaskedSampler
 
 @dataclass(frozen=True)
 class FirstHitting(MaskedSampler):
-    """Masked processes with one schedule: when a position is revealed does not depend on what it becomes.
+    """Masked processes with one schedule, for which the time of unmasking is independent of the token.
 
-    With n masks left at α_t the next reveal is at α = 1 − (1 − α_t)·U^{1/n}, at a uniformly chosen position
-    (arXiv:2409.02908). Exactly the model's distribution in continuous time; each sequence is evaluated once a position.
+    With n masks at α_t the next unmasking is at α = 1 − (1 − α_t)·U^{1/n}, at a uniformly chosen position (arXiv:2409.02908).
+    Samples follow the model's continuous-time distribution exactly, with one evaluation per position.
     """
 
     starts_anywhere: ClassVar[bool] = True
@@ -41,7 +41,7 @@ class FirstHitting(MaskedSampler):
     def _reveal_all(
         self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator, level: float
     ) -> Iterator[Frame]:
-        """One reveal after another from the noise 1 − α = `level`."""
+        """Unmask one position after another, starting from the noise 1 − α = `level`."""
         process = denoiser.process
         noise = torch.full((len(x),), level, dtype=torch.float64, device=x.device)
         confidence = torch.zeros(x.shape, device=x.device)

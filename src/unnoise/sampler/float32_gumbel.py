@@ -1,8 +1,8 @@
-"""Drawing as several papers' code did, with Gumbel noise in float32: an artefact, kept to reproduce their figures.
+"""Sampling with float32 Gumbel noise as in the code of several papers, to reproduce their results.
 
-Each step draws a token, or the mask again, as argmax of p_y / (10⁻¹⁰ − log(u_y + 10⁻¹⁰)) with float32 uniforms u = k·2⁻²⁴. Rare
-tokens need a u nearer to 1 than 1 − 2⁻²⁴ and come out too seldom, so that texts are less varied than the model and look better
-than they are (docs/precision.md). No sampler draws so by default.
+Each step samples a token, or the mask, as argmax of p_y / (10⁻¹⁰ − log(u_y + 10⁻¹⁰)) with float32 uniforms u = k·2⁻²⁴. Rare
+tokens need u > 1 − 2⁻²⁴ and appear too seldom, so samples are less diverse than the model and score better than they should
+(docs/precision.md). No sampler uses this by default.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ TINY = 1e-10
 
 @dataclass(frozen=True)
 class Float32Gumbel(MaskedSampler, GridSampler):
-    """The ancestral sampler of masked noise, each position drawn over all tokens and the mask by float32 Gumbel noise."""
+    """Ancestral sampling of masked noise with float32 Gumbel noise over all tokens and the mask."""
 
     @property
     def keeps_distribution(self) -> bool:
@@ -48,6 +48,6 @@ class Float32Gumbel(MaskedSampler, GridSampler):
 
 
 def gumbel_argmax(probs: Tensor, u: Tensor) -> Tensor:
-    """argmax_y p_y / (10⁻¹⁰ − log(u_y + 10⁻¹⁰)) in float32, u rounded down to a multiple of 2⁻²⁴: [n, S] → [n] long."""
+    """Compute argmax_y p_y / (10⁻¹⁰ − log(u_y + 10⁻¹⁰)) in float32, u rounded down to a multiple of 2⁻²⁴: [n, S] → [n] long."""
     coarse = ((u * LEVELS).floor() / LEVELS).float()
     return (probs.float() / (TINY - (coarse + TINY).log())).argmax(-1)

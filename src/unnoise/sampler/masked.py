@@ -1,4 +1,4 @@
-"""What samplers of masked processes share: whom they serve, and which masks are revealed first."""
+"""Common parts of the samplers of masked processes: base classes, confidence measures and unmasking."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -18,7 +18,7 @@ Certainty = Literal["max", "margin", "entropy"]
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedSampler(Sampler):
-    """A sampler that reveals masks by p(x_0 | x_t): for Masked processes with one schedule for all tokens, from a mean."""
+    """A sampler that unmasks by p(x_0 | x_t), for means and Masked processes with one schedule for all tokens."""
 
     requires: ClassVar[str] = "a Masked process with one schedule for all tokens"
     mean_only: ClassVar[bool] = True
@@ -29,7 +29,7 @@ class MaskedSampler(Sampler):
 
 @dataclass(frozen=True, kw_only=True)
 class SurestFirst(MaskedSampler):
-    """Such a sampler that reveals first what the network is surest of, and so leaves the model's distribution."""
+    """A sampler that unmasks confident positions first, which changes the model's distribution."""
 
     @property
     def keeps_distribution(self) -> bool:
@@ -41,7 +41,7 @@ class SurestFirst(MaskedSampler):
 
 
 def certainty(log_p: Tensor, by: Certainty) -> Tensor:
-    """How sure a distribution is: its largest probability, its lead over the second, or minus its entropy: [n, K] → [n]."""
+    """Return the confidence of a distribution: max probability, lead over the second, or negative entropy: [n, K] → [n]."""
     match by:
         case "max":
             return log_p.amax(-1)
@@ -53,13 +53,13 @@ def certainty(log_p: Tensor, by: Certainty) -> Tensor:
 
 
 def entropy(log_p: Tensor) -> Tensor:
-    """−Σ p log p in nats, 0·log 0 = 0: [n, K] → [n]."""
+    """Compute −Σ p log p in nats: [n, K] → [n]."""
     p = log_p.exp()
     return -torch.where(p > 0, p * log_p, torch.zeros_like(p)).sum(-1)
 
 
 def surest(sure: Tensor, where: Tensor, count: Tensor) -> Tensor:
-    """The count[b] surest of the positions `where` in each row: sure [n], where [B, L], count [B] → [B, L] bool."""
+    """Select the count[b] most confident positions `where` of each row: sure [n], where [B, L], count [B] → [B, L] bool."""
     spread = torch.full(where.shape, -torch.inf, dtype=sure.dtype, device=sure.device).masked_scatter(where, sure)
     rank = torch.argsort(torch.argsort(spread, dim=1, descending=True, stable=True), dim=1)
     return where & (rank < count[:, None])
@@ -74,6 +74,6 @@ def reveal(
     confidence: Tensor,
     generator: Generator,
 ) -> tuple[Tensor, Tensor]:
-    """Draw the tokens at `moving` from log_p [n, K], given at `masks`: the new state, and the confidences: [B, L] each."""
+    """Sample tokens at `moving` from log_p [n, K], defined at `masks`, and return state and confidences: [B, L] each."""
     x = x.masked_scatter(moving, draw(log_p[moving[masks]].double().exp(), generator, moving))
     return x, denoiser.confidence(x, confidence)

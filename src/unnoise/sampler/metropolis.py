@@ -1,4 +1,4 @@
-"""Metropolis–Hastings with ratios of probabilities: propose one token at one position, accept by the ratio."""
+"""Metropolis–Hastings sampling with probability ratios: propose one token at one position, accept by the ratio."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -23,18 +23,18 @@ class Metropolis(SteppedSampler):
     """Propose x′, x with a token y at a uniformly chosen free position i; accept it with probability
     min(1, p_t(x′) q(x|x′) / (p_t(x) q(x′|x))) (concrete score matching, arXiv:2211.00802).
 
-    This leaves p_t unchanged. By default y is uniform over all tokens, so q(x|x′) = q(x′|x). A masked model has no ratio
-    between tokens: position i is masked and μ_y/μ_{x_i} taken, whose target is the model's own conditionals. Keeps the
-    distribution of an exact model; one network call a step, and one to take away what noise there is at `level`.
+    This leaves p_t unchanged. By default y is uniform over all tokens, so q(x|x′) = q(x′|x). Masked models have no ratio
+    between tokens; position i is masked and the ratio is μ_y/μ_{x_i}, which targets the model's conditionals. Keeps the
+    distribution of an exact model. Each step needs one network call, and one more call removes the noise at `level`.
 
-    A text reaches only texts to which single changes lead through texts of positive probability. With p(x) = 0 unless
-    x_3 = x_1 + x_2 every single change is impossible, and a masked model's text stays as it is. Noise at `level` connects all
-    texts of the other processes, over bridges as rare as that noise.
+    The chain only reaches sequences that single changes connect through sequences of positive probability. If p(x) = 0 unless
+    x_3 = x_1 + x_2, every single change is impossible, and samples of a masked model do not change. For other processes the
+    noise at `level` connects all sequences, through states as rare as that noise.
 
-    level: the small t at which the ratios are taken.
-    before: the sampler whose result is corrected; without one the chain starts from noise, which needs many steps.
-    neighbours: the neighbourhood N that y is drawn from, uniformly over N(x_i): line, ring, complete or a Neighbourhood over
-        the K tokens. Then q(x|x′)/q(x′|x) = |N(x_i)|/|N(y)|, and 0 where x_i is no neighbour of y.
+    level: small time t of the ratios.
+    before: sampler whose samples are corrected; without it the chain starts from noise and needs many steps.
+    neighbours: neighbourhood N of the proposals, y uniform over N(x_i): line, ring, complete or a Neighbourhood over the K
+        tokens. Then q(x|x′)/q(x′|x) = |N(x_i)|/|N(y)|, and 0 if x_i is no neighbour of y.
     """
 
     steps: int = 256
@@ -61,7 +61,7 @@ class Metropolis(SteppedSampler):
         return "keeps the distribution of a model that is exact, as steps grow, where single changes connect all texts"
 
     def with_nfe(self, nfe: int) -> Self:
-        """Half of the calls write, half correct; at least one each, and one for what is left of the noise."""
+        """Use half of the calls for `before` and half for corrections, at least one each, and one to remove the noise."""
         if self.before is None:
             return replace(self, steps=max(1, nfe - 1))
         return replace(self, steps=max(1, nfe - nfe // 2 - 1), before=self.before.with_nfe(max(1, nfe // 2)))
@@ -87,7 +87,7 @@ class Metropolis(SteppedSampler):
         yield Frame(0.0, TweedieLeaping().step(denoiser, x, None, t, free, generator), confidence)
 
     def move(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, t: Tensor, generator: Generator) -> Tensor:
-        """One proposal in each row that has a free position, accepted or not: [B, L] → [B, L]."""
+        """Propose and accept or reject one change in each row with a free position: [B, L] → [B, L]."""
         vocab = denoiser.process.vocab
         chance = uniform(x.shape, x.device, generator).masked_fill(~free, -1.0)
         where = free & torch.zeros_like(free).scatter(1, chance.argmax(1, keepdim=True), True)
@@ -101,12 +101,12 @@ class Metropolis(SteppedSampler):
         log_ratio = self.log_ratio(denoiser.process, denoiser.predict(context, t, where), x[where], y, t[where.any(1)])
         if near is not None:
             log_ratio = log_ratio + near.log_proposal_ratio(x[where], y)
-        denoiser.forget()  # that was about a proposal, not about what stands there
+        denoiser.forget()  # it was evaluated for a proposal
         accept = uniform(x.shape, x.device, generator, where).log() < log_ratio
         return x.masked_scatter(where, torch.where(accept, y, x[where]))
 
     def neighbourhood(self, vocab: int) -> Neighbourhood | None:
-        """Return the neighbourhood over K tokens that proposals are drawn from, None for all tokens alike."""
+        """Return the neighbourhood of the proposals over K tokens, or None for uniform proposals."""
         near = self.neighbours
         if isinstance(near, str):
             return Neighbourhood.named(near, vocab)
@@ -116,7 +116,7 @@ class Metropolis(SteppedSampler):
 
     @staticmethod
     def log_ratio(process: Process, prediction: TokenPrediction, token: Tensor, y: Tensor, t: Tensor) -> Tensor:
-        """log p(y at i)/p(token at i), from a score or mean asked at i (masked processes: with i masked): [n]."""
+        """Compute log p(y at i)/p(token at i) from a prediction at i (with i masked for masked processes): [n]."""
         if isinstance(process, Masked):
             masks = torch.full_like(token, process.mask)
             log_p = prediction.clean(process, masks, t)

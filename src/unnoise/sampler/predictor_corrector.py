@@ -1,4 +1,4 @@
-"""Predictor–corrector: after each step towards data, some noise again and the same step again."""
+"""Predictor–corrector sampling: each step is followed by steps of noising and denoising."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -13,14 +13,13 @@ from unnoise.sampler.tau_leaping import TweedieLeaping
 
 @dataclass(frozen=True)
 class PredictorCorrector(TweedieLeaping):
-    """From t to s by p(x_s | x_t); then, `corrections` times, x_t ~ q(x_t | x_s) forward and x_s ~ p(x_s | x_t) back.
+    """A step from t to s by p(x_s | x_t), then `corrections` times x_t ~ q(x_t | x_s) forward and x_s ~ p(x_s | x_t) back.
 
-    Forward and back leave p_s as it is where the model is exact (Campbell et al. arXiv:2205.14987), so tokens that were
-    revealed together and do not fit get another chance. Keeps the model's distribution as steps grow, and comes nearer to it
-    with more corrections. Given tokens stay.
+    For an exact model this leaves p_s unchanged (Campbell et al. arXiv:2205.14987), so that tokens sampled in parallel that do
+    not fit together can be corrected. Keeps the model's distribution as steps grow, and approaches it with more corrections.
+    Given tokens stay.
 
-    corrections: how many after each step; a step costs 1 + corrections network calls, the first only one, as there is nothing
-        yet to correct.
+    corrections: number of corrections per step; a step needs 1 + corrections network calls, except the first, which needs one.
     """
 
     corrections: int = 1
@@ -31,7 +30,7 @@ class PredictorCorrector(TweedieLeaping):
             raise ValueError(f"corrections must be a whole number ≥ 0, found {self.corrections!r}")
 
     def with_nfe(self, nfe: int) -> Self:
-        """So many steps that, with their corrections, they make as many network calls."""
+        """Return the sampler with the number of steps that needs `nfe` network calls, corrections included."""
         return replace(self, steps=max(1, (nfe + self.corrections) // (1 + self.corrections)))
 
     def step(

@@ -1,4 +1,4 @@
-"""Ψ sampling: part of each step forgets the state and noises the predicted text again, so that mistakes can be mended."""
+"""Ψ sampling: part of each step noises the predicted sequence anew, so that mistakes can be corrected."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,12 +13,12 @@ from unnoise.sampler.base import GridSampler, draw_tokens
 
 @dataclass(frozen=True)
 class Psi(GridSampler):
-    """From t to s draw from κ·p(x_s | x_t) + (1 − κ)·Σ_{x_0} p(x_0 | x_t) q(x_s | x_0), at every position (arXiv:2602.21185).
+    """A step from t to s by κ·p(x_s | x_t) + (1 − κ)·Σ_{x_0} p(x_0 | x_t) q(x_s | x_0), at every position (arXiv:2602.21185).
 
-    Given x_0 both parts have the marginal q(x_s | x_0), so an exact model keeps each position's marginal at every κ, and its
-    whole distribution as steps grow and κ goes to 1 with them. Masked, uniform and Markov noise; κ = 1 is ancestral sampling.
+    Given x_0 both parts have the marginal q(x_s | x_0). An exact model therefore keeps the marginal of each position at every
+    κ, and its joint distribution as steps grow and κ goes to 1 with them. κ = 1 is ancestral sampling.
 
-    kappa: the share of the reverse step, 0 to 1.
+    kappa: weight κ of the reverse step, 0 to 1.
     """
 
     kappa: float = 0.98

@@ -1,4 +1,4 @@
-"""Remasking: what was written can be taken back and written again."""
+"""Remasking: sampled tokens can be masked and sampled again."""
 
 from dataclasses import dataclass
 
@@ -14,12 +14,13 @@ from unnoise.sampler.masked import MaskedSampler
 
 @dataclass(frozen=True)
 class Remasking(MaskedSampler, GridSampler):
-    """Masked processes, from t to s: a written token becomes a mask again with probability σ = min(rate, (1 − α_s)/α_t), a mask
-    is revealed with probability (α_s − (1 − σ)α_t)/(1 − α_t), so that the share of masks is what it would have been
-    (ReMDM, arXiv:2503.00307). Given tokens stay. Keeps the distribution of an exact model as steps grow, if the rate shrinks
-    with them; at a fixed rate it mends the mistakes of revealing several tokens at once.
+    """A step from t to s masks sampled tokens with probability σ = min(rate, (1 − α_s)/α_t) and unmasks masks with probability
+    (α_s − (1 − σ)α_t)/(1 − α_t), which keeps the expected share of masks (ReMDM, arXiv:2503.00307). Given tokens stay.
 
-    rate: the largest probability at which a written token is masked again in one step.
+    Keeps the distribution of an exact model as steps grow if the rate decreases with them. A fixed rate corrects mistakes of
+    unmasking several tokens at once.
+
+    rate: largest probability of masking a sampled token in one step.
     """
 
     rate: float = 0.02
@@ -38,7 +39,7 @@ class Remasking(MaskedSampler, GridSampler):
         return "keeps the model's distribution as steps grow and the rate shrinks with them"
 
     def chances(self, process: Masked, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        """The probabilities that a written token is masked, and that a mask is revealed, from t to s: [B] each."""
+        """Return the probabilities of masking a sampled token and of unmasking a mask from t to s: [B] each."""
         alpha_s, alpha_t = process.schedule.alpha(s), process.schedule.alpha(t)
         remask = ((1 - alpha_s) / alpha_t.clamp_min(1e-12)).clamp_max(self.rate)
         return remask, (alpha_s - (1 - remask) * alpha_t) / (1 - alpha_t)

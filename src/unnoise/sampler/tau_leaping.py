@@ -1,4 +1,4 @@
-"""τ-leaping: all positions jump at once over [s, t] by the ratios s_y ≈ p_t(y)/p_t(x_t). From a score, or a mean's ratios."""
+"""τ-leaping: all positions jump at once over [s, t] by the ratios s_y ≈ p_t(y)/p_t(x_t) of a score or a mean."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from unnoise.process.state import LATEST
 from unnoise.rng import Generator
 from unnoise.sampler.base import GridSampler, draw_tokens
 
-SIGNAL = 1e-5  # leaping begins at α⁻¹(1e-5): at t = 1 the ratios are 0 and the rates infinite
+SIGNAL = 1e-5  # leaping starts at α⁻¹(1e-5), because at t = 1 ratios are 0 and rates infinite
 
 
 @dataclass(frozen=True)
 class Leaping(GridSampler):
-    """The common part: begin at α⁻¹(1e-5), leap along the grid, end with p(x_0 | x_t), so that no mask is left."""
+    """Base class: start at α⁻¹(1e-5), leap along the grid, and finish with p(x_0 | x_t), so that no mask is left."""
 
     @property
     def keeps_distribution(self) -> bool:
@@ -26,7 +26,7 @@ class Leaping(GridSampler):
 
     @abstractmethod
     def log_leap(self, process: Process, prediction: TokenPrediction, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
-        """log p(x_s = · | x_t): [*P] → [*P, S]."""
+        """Compute log p(x_s = · | x_t): [*P] → [*P, S]."""
 
     def begin(self, process: Process) -> float:
         signal = torch.full((process.vocab,), SIGNAL, dtype=torch.float64, device=process.device)
@@ -49,7 +49,7 @@ class Leaping(GridSampler):
 
 @dataclass(frozen=True)
 class EulerLeaping(Leaping):
-    """p(x_s = y) = Δt·R_t(y → x_t)·s_y for y ≠ x_t, the rest stays; divided by max(1, Σ) where the step is too long.
+    """p(x_s = y) = Δt·R_t(y → x_t)·s_y for y ≠ x_t, divided by max(1, Σ) if the step is too long.
 
     First order in Δt (Campbell et al. arXiv:2205.14987, SEDD).
     """
@@ -67,7 +67,7 @@ class EulerLeaping(Leaping):
 class TweedieLeaping(Leaping):
     """p(x_s = y) ∝ (exp(−ΔσQ) s)_y · q(x_t | x_s = y): exact for one position (SEDD, theorem 4.2).
 
-    From a mean it is the ancestral step: Tweedie's formula of a mean's ratios is that step.
+    For a mean this is the ancestral step.
     """
 
     def log_leap(self, process: Process, prediction: TokenPrediction, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The reverse process from the middle: a text that was noised up to some time, on its way back."""
+"""Sampling from a partially noised sequence."""
 
 from collections.abc import Iterator
 from typing import cast
@@ -25,16 +25,16 @@ def sample_frames_from(
     independent_rows: bool = False,
     first_row: int = 0,
 ) -> Iterator[Frame]:
-    """Every state after one on its way, at time 0 < t ≤ 1: state [B, L] of tokens, or what else the process noises.
+    """Yield every state of the reverse process from a state at time 0 < t ≤ 1: [B, L] tokens, or the process's own states.
 
-    The reverse process from there: of an exact model, a draw from p(x_0 | x_t). Arguments as for `sample`.
+    For an exact model the last state is a sample from p(x_0 | x_t). The other arguments are the same as for `sample`.
     """
     if not 0 < t <= 1:
-        raise ValueError(f"the way back begins at a time 0 < t ≤ 1, found {t:g}")
+        raise ValueError(f"denoising must start at a time 0 < t ≤ 1, found {t:g}")
     sampler.check(process)
     calls = SamplingDenoiser(
         process,
-        cast(Process, process),  # those that need one have checked that it is
+        cast(Process, process),  # samplers that need a Process have checked it
         denoiser,
         state.shape[1],
         time_free,
