@@ -145,7 +145,7 @@ def test_nothing_of_a_block_is_seen_before_it_is_written() -> None:
 
 
 def test_a_state_of_numbers_has_nothing_to_copy() -> None:
-    with pytest.raises(ValueError, match="a network with a pointer reads tokens, not numbers"):
+    with pytest.raises(ValueError, match="a pointer needs tokens, found a state of real numbers"):
         network()(torch.zeros(2, 4, 11))
 
 

@@ -1,1 +1,1 @@
-"""Systems with a process, an objective and a sampler of their own, each in one place."""
+"""Families of methods that bring a process, an objective and a sampler."""

@@ -1,6 +1,6 @@
-"""The autoregressive baseline: next-token likelihood, exact, and left-to-right sampling with a KV cache.
+"""The autoregressive baseline: exact next-token likelihood and left-to-right sampling with a KV cache.
 
-−log p(x) = Σ_i −log p(x^i | x^{<i}). There is no noise: a position is blank (index K) until it is written.
+−log p(x) = Σ_i −log p(x^i | x^{<i}). There is no noise: a position is blank (index K) until it is sampled.
 """
 
 from collections.abc import Iterator
@@ -23,22 +23,22 @@ from unnoise.sampler.base import Frame, Sampler
 
 @dataclass(frozen=True)
 class NextTokenPrediction(Prediction):
-    """log p(x^i | x^{<i}): log_probs [B, L, K], or [n, K] where only n positions were predicted."""
+    """log p(x^i | x^{<i}): log_probs [B, L, K], or [n, K] if only n positions were predicted."""
 
     log_probs: Tensor
 
 
 @runtime_checkable
 class NextToken(Protocol):
-    """A denoiser that predicts each token from those before it."""
+    """A denoiser that predicts each token from the previous tokens."""
 
     def next_token(self, tokens: Tensor, cache: object | None) -> tuple[Tensor, object]:
-        """Tokens not seen so far: [B, n] → log p of what follows each, [B, n, K], and the cache for the next call."""
+        """Return log p of the token after each new token, [B, n] → [B, n, K], and the cache for the next call."""
         ...
 
 
 class NextTokenParameterization(Parameterization):
-    """p(x^i | x^{<i}) = softmax of K outputs of a causal network, which reads a start symbol (the blank, K) first."""
+    """p(x^i | x^{<i}) = softmax of K outputs of a causal network, whose input starts with a start symbol (the blank, K)."""
 
     prediction: ClassVar[type[Prediction]] = NextTokenPrediction
 
@@ -47,7 +47,6 @@ class NextTokenParameterization(Parameterization):
         return super().network_config(process, length, time_free) | {"causal": True, "grid": ()}
 
     def next_token(self, tokens: Tensor, cache: object | None) -> tuple[Tensor, object]:
-        """Tokens not seen so far: [B, n] → log p of what follows each: [B, n, K], and the cache."""
         memory = cache if isinstance(cache, Cache) else Cache()
         output = self.run(tokens, cache=None if self.network.training else memory)
         return torch.log_softmax(output, -1), memory
@@ -60,7 +59,7 @@ class NextTokenParameterization(Parameterization):
 class Autoregressive(Objective):
     """Σ_i −log p(x^i | x^{<i}), exact: [B]. Token i is predicted from a start symbol (the blank, K) and tokens < i.
 
-    Texts of unequal length end in −1 (padding), which is not read by what is before it and costs nothing.
+    Sequences of unequal length are padded with −1, which does not contribute to the loss.
     """
 
     def __init__(self, process: StateSpace):
@@ -78,7 +77,7 @@ class Autoregressive(Objective):
 
 
 def next_token_denoiser(denoiser: object, who: str) -> NextToken:
-    """The denoiser as one that predicts next tokens, or ValueError."""
+    """Return the denoiser if it predicts next tokens, or raise ValueError."""
     if not isinstance(denoiser, NextToken):
         raise ValueError(f"{who} needs a causal network with next_token, found {type(denoiser).__name__}")
     return denoiser
@@ -86,10 +85,10 @@ def next_token_denoiser(denoiser: object, who: str) -> NextToken:
 
 @dataclass(frozen=True)
 class LeftToRight(Sampler):
-    """x^i ~ p(x^i | x^{<i}), one token after another, each evaluated once thanks to the KV cache.
+    """x^i ~ p(x^i | x^{<i}), one token after another, each evaluated once with a KV cache.
 
-    Keeps the model's distribution; a text that has ended is not written on. Given positions are read as they stand; what comes
-    after a position cannot influence it, so a given suffix is a heuristic.
+    Keeps the model's distribution. A sequence stops at its EOS token. Given tokens do not influence earlier positions, so a
+    given suffix is a heuristic.
     """
 
     requires: ClassVar[str] = "an autoregressive model"
@@ -119,7 +118,7 @@ class LeftToRight(Sampler):
         end = denoiser.state_space.end
         ended = torch.zeros(len(x), dtype=torch.bool, device=x.device)
         for i in range(length):
-            if not somewhere_free[i]:  # read a given stretch in one go, when it ends
+            if not somewhere_free[i]:  # evaluate consecutive given tokens together
                 unread = torch.cat([unread, x[:, i : i + 1]], 1)
                 continue
             log_probs, cache = network.next_token(unread, cache)
@@ -132,7 +131,7 @@ class LeftToRight(Sampler):
                 chance = gather(log_probs[:, -1], token).exp().to(confidence.dtype)
                 confidence = confidence.index_copy(1, place, chance[:, None])
             unread = token[:, None]
-            ended |= (x[:, i] == end) & free[:, i]  # an end that is given ends nothing
+            ended |= (x[:, i] == end) & free[:, i]  # a given EOS does not stop the sequence
             if all(somewhere_free[i:]):
                 x = torch.where(ended[:, None] & ((((x == end) & free).cumsum(1) > 0) & free), torch.as_tensor(end or 0), x)
                 if bool(ended.all()) and i < length - 1:

@@ -1,10 +1,10 @@
 """Gaussian embedding diffusion: noise on learned embeddings, its bound, the simple loss, and its sampler.
 
-z_t = √ā z_0 + √(1−ā) ε with z_0 = E[x_0]; SNR = ā/(1−ā) = e^{−γ(t)}, γ rising from γ_0 to γ_1, in a straight
-line or learned. The rows of E are normalised to length √D, so that each coordinate of z_0 has unit size.
+z_t = √ā z_0 + √(1−ā) ε with z_0 = E[x_0]; SNR = ā/(1−ā) = e^{−γ(t)} with γ increasing from γ_0 to γ_1, linear or learned. The
+rows of E are normalised to length √D, so that each coordinate of z_0 has unit size.
 
 −log p(x_0) ≤ −½∫ SNR′(t) E‖z_0 − ẑ(z_t, t)‖² dt + E −log p(x_0|z_0) + KL(q(z_1|x_0) ‖ N(0, I)). The network outputs p(x_0|z_t)
-at each position and ẑ = Σ p·E (Plaid, arXiv:2305.18619; DDPM, 2006.11239). Nothing outside this file indexes the state z.
+at each position and ẑ = Σ p·E (Plaid, arXiv:2305.18619; DDPM, 2006.11239).
 """
 
 import math
@@ -28,11 +28,11 @@ from unnoise.sampler.base import Frame, SteppedSampler
 
 
 class Gaussian(GaussianNoise):
-    """Noise on embeddings of `width` D numbers a token. Times t: [B]; states z: [B, L, D].
+    """Noise on token embeddings of width D. Times t: [B]; states z: [B, L, D].
 
-    learned: γ(t) is learned, its ends by the bound, its shape between them by the variance of the bound (the bound itself does
-    not depend on the shape). self_condition: the network also reads its last estimate of z_0 (arXiv:2208.04202), and so 2·D
-    numbers.
+    learned: learn the ends of γ(t) by minimising the bound, and its shape, on which the bound does not depend, by minimising
+        the variance of the bound.
+    self_condition: add the previous estimate of z_0 to the network's input, which then has 2·D numbers (arXiv:2208.04202).
     """
 
     def __init__(
@@ -60,36 +60,36 @@ class Gaussian(GaussianNoise):
         return 2 * self.width if self.self_condition else self.width
 
     def table(self) -> Tensor:
-        """E, its rows of length √D: [K, D]."""
+        """Return E, whose rows have length √D: [K, D]."""
         return nn.functional.normalize(self.embedding, dim=-1) * self.width**0.5
 
     def gamma(self, t: Tensor) -> Tensor:
-        """γ(t) = γ_0 + (γ_1 − γ_0)·g(t), −log SNR: [B] → [B]."""
+        """Return γ(t) = γ_0 + (γ_1 − γ_0)·g(t) = −log SNR: [B] → [B]."""
         return self.gamma_and_slope(t)[0]
 
     def gamma_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        """γ(t) and γ′(t) > 0: [B] → [B], [B]; g(t) = t where the shape is not learned."""
+        """Return γ(t) and γ′(t) > 0, with g(t) = t if the shape is not learned: [B] → [B], [B]."""
         rise = nn.functional.softplus(self.ends[1]).to(t.dtype)
         g, slope = (t, torch.ones_like(t)) if self.shape is None else self.shape(t)
         return self.ends[0].to(t.dtype) + rise * g, rise * slope
 
     def signal(self, t: Tensor) -> Tensor:
-        """ā(t) = sigmoid(−γ): [B] → [B]."""
+        """Return ā(t) = sigmoid(−γ): [B] → [B]."""
         return torch.sigmoid(-self.gamma(t))
 
     def noise(self, t: Tensor) -> Tensor:
-        """1 − ā(t) = sigmoid(γ): [B] → [B]."""
+        """Return 1 − ā(t) = sigmoid(γ): [B] → [B]."""
         return torch.sigmoid(self.gamma(t))
 
     def observe(self, z: Tensor, guess: Tensor | None) -> Tensor:
-        """What the network reads: z, and the last estimate of z_0 if it is self-conditioned: [B, L, inputs]."""
+        """Return the network's input: z, and the previous estimate of z_0 with self-conditioning: [B, L, inputs]."""
         if not self.self_condition:
             return z
         return torch.cat([z, torch.zeros_like(z) if guess is None else guess], -1)
 
 
 def estimate(denoiser: Denoiser, process: Gaussian, z: Tensor, t: Tensor, guess: Tensor | None) -> MeanPrediction:
-    """p(x_0 | z_t) from a denoiser, checked: [B, L, K]."""
+    """Return the denoiser's p(x_0 | z_t) after checking it: [B, L, K]."""
     prediction = denoiser(process.observe(z, guess), t.to(torch.get_default_dtype()))
     if not isinstance(prediction, MeanPrediction) or prediction.log_probs.shape != (*z.shape[:2], process.vocab):
         raise ValueError(f"a Gaussian denoiser must return a MeanPrediction of shape {[*z.shape[:2], process.vocab]}")
@@ -99,8 +99,9 @@ def estimate(denoiser: Denoiser, process: Gaussian, z: Tensor, t: Tensor, guess:
 class GaussianElbo(Objective):
     """The bound with its three terms, in nats per sequence: [B].
 
-    network_free: reconstruct x_0 from z_0 by Bayes' rule with equal priors instead of calling the network once more; as valid,
-    a little looser, and half the cost. simple: DDPM's ‖ε − ε̂‖² in place of the weighted term; not a bound.
+    network_free: reconstruct x_0 from z_0 by Bayes' rule with equal priors instead of another network call; still a bound,
+        slightly looser at half the cost.
+    simple: use DDPM's ‖ε − ε̂‖² instead of the weighted term; not a bound.
     """
 
     def __init__(self, process: Gaussian, network_free: bool = False, simple: bool = False):
@@ -127,10 +128,10 @@ class GaussianElbo(Objective):
         return diffusion + reconstruction + self.process.noise_kl(x).sum(-1).to(diffusion.dtype)
 
     def first_guess(self, denoiser: Denoiser, z: Tensor, t: Tensor, generator: Generator) -> Tensor | None:
-        """Return the network's own estimate f(z, ∅) for self-conditioning, without gradient, or None where it is left out.
+        """Return the estimate f(z, ∅) for self-conditioning, without gradient, or None if it is not used.
 
-        In training it is left out of half of the batches. Evaluated, the model is f(z, f(z, ∅)), two calls, which is a function
-        of z alone, so that the bound holds.
+        Half of the training batches do not use it. In evaluation the model is f(z, f(z, ∅)), two calls, which is a function of
+        z alone, so the bound holds.
         """
         if not self.process.self_condition:
             return None
@@ -143,14 +144,14 @@ class GaussianElbo(Objective):
         return prediction.log_probs.exp() @ self.process.table().to(prediction.log_probs.dtype)
 
     def diffusion(self, denoiser: Denoiser, x: Tensor, z: Tensor, t: Tensor, guess: Tensor | None = None) -> Tensor:
-        """½ γ′ SNR(t) ‖z_0 − ẑ‖² summed over the text, or SNR ‖z_0 − ẑ‖² = ‖ε − ε̂‖² if simple: [B]."""
+        """Compute ½ γ′ SNR(t) ‖z_0 − ẑ‖² summed over positions, or SNR ‖z_0 − ẑ‖² = ‖ε − ε̂‖² if simple: [B]."""
         error = self.process.table()[x] - self._mean(estimate(denoiser, self.process, z, t, guess))
         gamma, slope = self.process.gamma_and_slope(t)
         weight = torch.exp(-gamma) * (1.0 if self.simple else 0.5 * slope)
         return weight.to(error.dtype) * error.square().sum((-1, -2))
 
     def reconstruction(self, denoiser: Denoiser, x: Tensor, z: Tensor, t: Tensor, guess: Tensor | None = None) -> Tensor:
-        """Σ −log p(x_0 | z_t) at the first moment: [B]."""
+        """Compute Σ −log p(x_0 | z_t) at t = 0: [B]."""
         if self.network_free:
             log_p = torch.log_softmax(self.process.log_likelihood(z, t), -1)
         else:
@@ -159,7 +160,7 @@ class GaussianElbo(Objective):
 
 
 class GaussianCrossEntropy(GaussianElbo):
-    """Σ_positions −log p(x_0 | z_t) at a uniform t: [B]. Not a bound; every noise level teaches alike, so it learns faster."""
+    """Σ_positions −log p(x_0 | z_t) at a uniform t: [B]. Not a bound, but it trains faster, with equal weight at every t."""
 
     def drawn(self, denoiser: Denoiser, x: Tensor, v: Tensor, generator: Generator = None) -> Tensor:
         z = self.process.diffuse(self.process.table()[x], v, generator)
@@ -169,11 +170,11 @@ class GaussianCrossEntropy(GaussianElbo):
 
 @dataclass(frozen=True)
 class GaussianSampler(SteppedSampler):
-    """Denoise z from N(0, I) to t = 0 along a uniform grid, then draw each token from p(x_0 | z_0), with the last call.
+    """Denoise z from N(0, I) to t = 0 on a uniform grid, then sample each token from p(x_0 | z_0) in the last call.
 
-    Given positions hold the noised embedding of their token at every step: a heuristic, as for all but masked processes.
+    Given positions hold the noised embedding of their token at every step, which is a heuristic.
 
-    deterministic: DDIM (arXiv:2010.02502), z_s = √ā_s ẑ + √(1−ā_s)·ε̂, no fresh noise; otherwise ancestral,
+    deterministic: DDIM (arXiv:2010.02502), z_s = √ā_s ẑ + √(1−ā_s)·ε̂, without new noise; otherwise ancestral,
         z_s ~ q(z_s | z_t, z_0 = ẑ).
     """
 
@@ -212,7 +213,7 @@ class GaussianSampler(SteppedSampler):
         generator: Generator,
         latest: float,
     ) -> Iterator[Frame]:
-        """From z at the time `latest` to clean data; where not free, x is given."""
+        """Yield the states from z at time `latest` to clean data; x is given where not free."""
         known = process.table()[x.clamp_max(process.vocab - 1)]
         times = torch.linspace(latest, 0, self.steps, dtype=known.dtype).clamp_max(LATEST).tolist()
         guess = None

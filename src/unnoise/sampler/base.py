@@ -46,8 +46,6 @@ class Sampler(ABC):
 
     temperature: exponent 1/temperature of the mean μ, renormalised; 0 takes the most probable token.
     top_p: sample from the smallest set of tokens with this probability (nucleus sampling).
-
-    Both apply to means. At 1 they do not change the model's distribution.
     """
 
     temperature: float = 1.0

@@ -1,4 +1,4 @@
-"""What a denoiser of block diffusion is asked: about noised blocks, each behind the clean text before it."""
+"""Denoisers of block diffusion, which predict noised blocks from the clean blocks before them."""
 
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -15,29 +15,31 @@ from unnoise.process.state import StateSpace, position_times
 
 
 class BlockPrediction(Prediction):
-    """μ(x_0^i | x_t^k, x^{<k}), which only a sampler that writes block by block can use."""
+    """μ(x_0^i | x_t^k, x^{<k}), for samplers that proceed block by block."""
 
 
 @runtime_checkable
 class BlockDenoiser(Protocol):
-    """A denoiser that predicts each block from its noised tokens and the clean ones of the blocks before it."""
+    """A denoiser that predicts each block from its noised tokens and the clean blocks before it."""
 
     def blocks(self, x_t: Tensor, x: Tensor, t: Tensor, where: Tensor, block: int) -> MeanPrediction:
-        """μ(x_0^i | x_t^k, x^{<k}) at the n positions `where`, k the block of i: x_t, x, t, where [B, L] → [n, K]."""
+        """Return μ(x_0^i | x_t^k, x^{<k}) at the n positions `where`, k the block of i: x_t, x, t, where [B, L] → [n, K]."""
         ...
 
 
 def block_denoiser(denoiser: object, who: str) -> BlockDenoiser:
-    """The denoiser as one that predicts blocks, or ValueError."""
+    """Return the denoiser if it predicts blocks, or raise ValueError."""
     if not isinstance(denoiser, BlockDenoiser):
         raise ValueError(f"{who} needs a denoiser with `blocks`, found {type(denoiser).__name__}")
     return denoiser
 
 
 class BlockParameterization(MeanParameterization):
-    """μ = softmax of K outputs. `blocks` reads x_t ⊕ x, every block at once; `within` reads one block after what a KV cache
-    holds; a plain call reads a text as one block, as MDLM does, where such texts are known, and else each block behind what
-    stands before it."""
+    """μ = softmax of K outputs.
+
+    `blocks` evaluates x_t ⊕ x, all blocks at once. `within` evaluates one block after the cached ones. A plain call treats the
+    sequence as one block, as MDLM does, if the model was trained for this, and otherwise each block given the blocks before it.
+    """
 
     prediction: ClassVar[type[Prediction]] = BlockPrediction
     process: Blocks
@@ -45,7 +47,7 @@ class BlockParameterization(MeanParameterization):
     @classmethod
     def network_config(cls, process: StateSpace, length: int, time_free: bool) -> dict[str, Any]:
         assert isinstance(process, Blocks)
-        last = -(-length // process.block) * process.block  # a text that ends fills its last block
+        last = -(-length // process.block) * process.block  # sequences are padded to whole blocks
         return super().network_config(process, last, time_free) | {"grid": ()}
 
     def log_probs(self, x_t: Tensor, t: Tensor, where: Tensor | None) -> Tensor:
@@ -56,7 +58,7 @@ class BlockParameterization(MeanParameterization):
         return found.view(*x_t.shape, -1) if where is None else found
 
     def blocks(self, x_t: Tensor, x: Tensor, t: Tensor, where: Tensor, block: int) -> MeanPrediction:
-        """μ(x_0^i | x_t^k, x^{<k}) at the n positions `where`: x_t, x, t, where [B, L] → [n, K]."""
+        """Return μ(x_0^i | x_t^k, x^{<k}) at the n positions `where`: x_t, x, t, where [B, L] → [n, K]."""
         return self.guided(lambda one: one._block_log_probs(x_t, x, t, where, block))
 
     def _block_log_probs(self, x_t: Tensor, x: Tensor, t: Tensor, where: Tensor, block: int) -> Tensor:
@@ -71,24 +73,24 @@ class BlockParameterization(MeanParameterization):
         return torch.log_softmax(output if output.dim() == 2 else output[needed], -1)
 
     def visible(self, x_t: Tensor, t: Tensor, where: Tensor, present: Tensor | None) -> MeanPrediction:
-        """μ of texts as one block each, of which only the positions `present` are there: [B, L] → [n, K] at `where`."""
+        """Return μ of sequences as one block each, with padding where not `present`: [B, L] → [n, K] at `where`."""
         options = {} if present is None else {"present": present}
         output = self.call(x_t, t, where, **options)
         return MeanPrediction(torch.log_softmax(output if output.dim() == 2 else output[where], -1))
 
     @property
     def has_cache(self) -> bool:
-        """Whether clean blocks can be read once and kept; with guidance there would have to be two caches."""
+        """True if clean blocks can be cached; guidance would need two caches."""
         return "cache" in self.keywords and self.guidance == 1
 
     def read(self, tokens: Tensor, cache: Cache) -> None:
-        """Put a clean block behind those that the cache holds: [B, n]."""
+        """Append a clean block to the cache: [B, n]."""
         cache.store = True
         clean = torch.zeros(tokens.shape, device=tokens.device)
         self.call(tokens, clean, torch.zeros_like(tokens, dtype=torch.bool), cache=cache)
 
     def within(self, cache: Cache) -> Denoiser:
-        """The denoiser of the block behind those that the cache holds, which stays as it is."""
+        """Return a denoiser of the block after the cached ones, which does not change the cache."""
 
         def denoiser(x_t: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
             cache.store = False

@@ -1,4 +1,4 @@
-"""The importance-weighted bound of block diffusion: the orders of each block by itself."""
+"""The importance-weighted bound of block diffusion, with separate orders for each block."""
 
 import torch
 from torch import Tensor
@@ -16,8 +16,8 @@ from unnoise.rng import Generator
 class BlockImportanceWeighted(ImportanceWeighted):
     """Σ_blocks −log (1/M) Σ_m Π_k μ(x^{o_k} | x^{o_{<k}} of its block, the blocks before it): [B].
 
-    Each block has M orders of its own, which is tighter than as many orders of the whole text; all blocks are read at once, so
-    an order takes as many network calls as a block has tokens. With blocks of one token it is −log p itself.
+    Separate orders per block are tighter than M orders of the whole sequence. All blocks are evaluated at once, so an order
+    needs as many network calls as a block has tokens. With blocks of one token the bound is −log p.
     """
 
     def __init__(self, process: Blocks, orders: int = 8):
@@ -34,7 +34,7 @@ class BlockImportanceWeighted(ImportanceWeighted):
         return self.at(denoiser, x, torch.stack(ranks)[:, :, : x.shape[1]])
 
     def log_weight(self, denoiser: Denoiser, x: Tensor, rank: Tensor) -> Tensor:
-        """log w of one order of each block: x, rank [B, L], −1 at what is not part of a text → [B, blocks]."""
+        """Compute log w of one order of each block: x, rank [B, L], −1 outside the sequence → [B, blocks]."""
         size = self.block
         if x.shape[1] <= size:
             return super().log_weight(denoiser, x, rank)

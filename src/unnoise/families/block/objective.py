@@ -1,8 +1,8 @@
-"""The bound of block diffusion, and a cross-entropy that trains faster.
+"""The bound of block diffusion and a cross-entropy that trains faster.
 
 −log p(x) ≤ Σ_k (the masked bound of block k given x^{<k}). For a denoiser that ignores t the masked bound of m tokens is
-m·E_{j ~ U{1…m}} E_{j random positions hidden} (1/j) Σ_hidden −log μ (ARDM, arXiv:2110.02037): the number of hidden tokens of
-each block is drawn instead of a time. With blocks of one token all are hidden, and the bound is −log p itself.
+m·E_{j ~ U{1…m}} E_{j random positions masked} (1/j) Σ_masked −log μ (ARDM, arXiv:2110.02037), so the number of masks of each
+block is sampled instead of a time. With blocks of one token all are masked, and the bound is −log p.
 """
 
 import torch
@@ -21,15 +21,15 @@ from unnoise.process.base import gather
 from unnoise.process.state import PAD
 from unnoise.rng import Generator, uniform
 
-FRAGMENT = 1 / 8  # the smallest share of a text that is read as one block
-TURN = 0.6180339887498949  # the golden ratio's: numbers u + k·TURN mod 1 lie evenly
+FRAGMENT = 1 / 8  # smallest share of a sequence used as one block
+TURN = 0.6180339887498949  # golden ratio: the numbers u + k·TURN mod 1 are evenly spread
 
 
 class BlockElbo(Objective):
-    """Σ_k m/j·Σ over j hidden positions of block k of −log μ(x^i | x_t^k, x^{<k}), m its tokens, j uniform in 1…m: [B].
+    """Σ_k m/j·Σ over j masked positions of block k of −log μ(x^i | x_t^k, x^{<k}), m its tokens, j uniform in 1…m: [B].
 
-    A text of no more than one block is one of MDLM, and its bound that of `Elbo`. Texts of unequal length are padded with −1
-    and end with the end token, which fills their last block; what comes after that costs nothing.
+    Sequences of at most one block use `Elbo`. Sequences of unequal length end with EOS, which fills their last block, and are
+    padded with −1, which does not contribute to the loss.
     """
 
     def __init__(self, process: Blocks):
@@ -68,15 +68,15 @@ class BlockElbo(Objective):
         return self.at(denoiser, x, hidden, share, torch.where(hidden, weight, 0))
 
     def filled(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The texts with their last blocks filled, and which positions are theirs: [B, L] → [B, L'] long and bool.
+        """Fill the last blocks with EOS and return the sequences and their positions: [B, L] → [B, L'] long and bool.
 
-        Texts that do not end are left as they are; their last block may have fewer tokens.
+        Sequences without EOS do not change; their last block may have fewer tokens.
         """
-        end = PAD if self.process.end is None else self.process.end  # no text ends with padding
+        end = PAD if self.process.end is None else self.process.end  # no sequence ends with padding
         lengths = (x != PAD).sum(1, keepdim=True)
         ends = x.gather(1, (lengths - 1).clamp_min(0)) == end
         if not bool((ends | (lengths == x.shape[1])).all()):
-            raise ValueError("texts of unequal length must end with the codec's end token")
+            raise ValueError("sequences of unequal length must end with the codec's end token")
         if not bool(ends.all()):
             self.process.check_tokens(x)
             return x, torch.ones_like(x, dtype=torch.bool)
@@ -87,14 +87,14 @@ class BlockElbo(Objective):
         return x, torch.arange(x.shape[1], device=x.device) < filled
 
     def hide(self, there: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
-        """Which positions are hidden, and how large a share of each one's block that is: there [B, L] → [B, L] bool, float64.
+        """Sample masked positions and return them with the masked share of their block: there [B, L] → [B, L] bool, float64.
 
-        Their number is uniform in 1…m for each block of m tokens, stratified over blocks and texts.
+        The number of masks is uniform in 1…m for each block of m tokens, stratified over blocks and sequences.
         """
         return self.hide_at(there, stratified(len(there), there.device, generator), generator)
 
     def hide_at(self, there: Tensor, v: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
-        """The same, with numbers v [B], uniform on [0, 1), that decide how many positions are hidden."""
+        """Like `hide`, with numbers of masks from v [B], uniform on [0, 1)."""
         blocks = pad(there, (0, -there.shape[1] % self.block)).unflatten(1, (-1, self.block))  # [B, N, block]
         tokens = blocks.sum(2)
         u = v[:, None] + TURN * torch.arange(blocks.shape[1], dtype=torch.float64, device=there.device)
@@ -104,11 +104,11 @@ class BlockElbo(Objective):
         return hidden.flatten(1)[:, : there.shape[1]], share.flatten(1)[:, : there.shape[1]]
 
     def at(self, denoiser: Denoiser, x: Tensor, hidden: Tensor, share: Tensor, weight: Tensor) -> Tensor:
-        """Σ_hidden weight·(−log μ) for one choice of hidden positions: x, hidden, share, weight [B, L] → [B]."""
+        """Compute Σ_masked weight·(−log μ) for given masked positions: x, hidden, share, weight [B, L] → [B]."""
         return sum_rows(self.terms(denoiser, x, hidden, share, weight), hidden)
 
     def terms(self, denoiser: Denoiser, x: Tensor, hidden: Tensor, share: Tensor, weight: Tensor) -> Tensor:
-        """The terms of that sum, weight·(−log μ) of each of n hidden positions: [n]."""
+        """Compute weight·(−log μ) of each of the n masked positions: [n]."""
         network = block_denoiser(denoiser, "block diffusion")
         x_t = x.masked_fill(hidden, self.process.mask)
         t = share.to(torch.get_default_dtype())
@@ -120,22 +120,21 @@ class BlockElbo(Objective):
 
 
 def block_ranks(blocks: Tensor, there: Tensor, generator: Generator) -> Tensor:
-    """The places of a block's positions in a random order, those that are there first: blocks [B, N, block] → the same."""
+    """Return the rank of each position of a block in a random order, padding last: blocks [B, N, block] → the same shape."""
     size = blocks.shape[2]
     order = pad(uniform(there.shape, there.device, generator), (0, -there.shape[1] % size), value=2.0)
     return torch.where(blocks, order.unflatten(1, (-1, size)), 2.0).argsort(2).argsort(2)
 
 
 class BlockCrossEntropy(BlockElbo):
-    """The same sum with equal weights: for each block 2m/(m + 1)·Σ_hidden −log μ. Not a bound, but for blocks of one token.
+    """The sum of `BlockElbo` with equal weights: 2m/(m + 1)·Σ_masked −log μ per block. A bound only for blocks of one token.
 
-    first: the size of the blocks when training begins; it is doubled, up to the process's, over the first half of the run.
-    whole: the share of batches in which texts, or parts of them, are read as one block each (as MDLM reads them), with a random
-        share of their tokens hidden.
-    hidden: the largest such share; a model that writes by blocks only fills in there, and needs fewer masks.
-    span: tokens that are hidden together in whole texts, at most; each text has a span of its own, from one token on.
+    first: initial block size, doubled up to the block size of the process over the first half of training.
+    whole: share of batches in which (parts of) sequences are one block each, as in MDLM, with a random share of masks.
+    hidden: largest share of masks in these batches; infilling needs fewer masks than sampling.
+    span: largest number of adjacent tokens that are masked together in these batches; the number varies by sequence.
 
-    A text of no more than one block has the loss that MDLM trains fastest with, `CrossEntropy` with a curriculum.
+    Sequences of at most one block use `CrossEntropy` with a curriculum.
     """
 
     def __init__(self, process: Blocks, first: int | None = None, whole: float = 0.0, hidden: float = 1.0, span: int = 1):
@@ -170,7 +169,7 @@ class BlockCrossEntropy(BlockElbo):
         return self.at(denoiser, x, hidden, share, 2 * tokens / (tokens + 1.0))
 
     def as_one_block(self, denoiser: Denoiser, x: Tensor, generator: Generator) -> Tensor:
-        """2/h·Σ_hidden −log μ(x^i | what is not hidden), each token hidden with a chance uniform in [0, h] over texts: [B]."""
+        """Compute 2/h·Σ_masked −log μ(x^i | unmasked tokens), with a masking rate uniform in [0, h] per sequence: [B]."""
         lengths = (x != PAD).sum(1)
         x = self.fragments(x, lengths, generator)
         there = x != PAD
@@ -190,8 +189,7 @@ class BlockCrossEntropy(BlockElbo):
         return sum_rows(-2 / self.most_hidden * gather(log_probs, x[hidden]), hidden) * scale
 
     def fragments(self, x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
-        """Of each text a part that begins anywhere, its share of the text drawn for the batch between an eighth and all:
-        [B, L] → [B, the longest part]. What people ask to be filled in is seldom a whole text."""
+        """Cut a random part, one eighth to all, out of each sequence; the share is the same in a batch: [B, L] → [B, longest]."""
         share = FRAGMENT + (1 - FRAGMENT) * float(uniform((), x.device, generator))
         width = (share * lengths).ceil().long()
         start = (uniform((len(x),), x.device, generator) * (lengths - width + 1)).long()
@@ -200,10 +198,10 @@ class BlockCrossEntropy(BlockElbo):
         return x.gather(1, place).masked_fill(column >= width[:, None], PAD)
 
     def hiding_order(self, shape: torch.Size, device: torch.device, generator: Generator) -> Tensor:
-        """For each token a number uniform in [0, 1), the same for all of a span: a token is hidden if it is below t. [B, L]."""
+        """Return a number uniform in [0, 1) per token, equal within a span; the token is masked if it is below t: [B, L]."""
         order = uniform(shape, device, generator)
         if self.span == 1:
             return order
         size, shift = (self.span * uniform((shape[0], 2), device, generator)).long().unbind(1)
-        number = torch.arange(shape[1], device=device) + shift[:, None]  # a text begins anywhere in a span
+        number = torch.arange(shape[1], device=device) + shift[:, None]  # a sequence starts anywhere in a span
         return order.gather(1, number // (size + 1)[:, None] % shape[1])

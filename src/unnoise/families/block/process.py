@@ -7,10 +7,11 @@ from unnoise.schedule import LogLinear, Schedule
 
 
 class Blocks(Masked):
-    """Masked noise on one block of a text at a time, the blocks before it clean.
+    """Masked noise on one block of a sequence at a time, given the clean blocks before it.
 
-    block: tokens of a block; the last one of a text may have fewer. whole_text: whether the denoiser also knows texts as one
-    block, as those of MDLM do, so that it can fill in what stands before given text.
+    block: tokens per block; the last block may have fewer.
+    whole_text: whether the denoiser was also trained on sequences as one block, as in MDLM, so that it can infill before given
+        text.
     """
 
     def __init__(self, vocab: int, block: int = 4, whole_text: bool = False, schedule: Schedule | None = None):
@@ -20,6 +21,6 @@ class Blocks(Masked):
         self.block, self.whole_text = block, whole_text
 
     def conditions_exactly(self, known: Sequence[bool]) -> bool:
-        """Where a text is known as one block, always; else if nothing is given after the first block to be written."""
+        """Return True with `whole_text`, or if nothing is given after the first block to sample."""
         first = list(known).index(False) if False in known else len(known)
         return self.whole_text or not any(known[(first // self.block + 1) * self.block :])

@@ -1,4 +1,4 @@
-"""Writing block by block: each one by a sampler of masked diffusion, behind the clean blocks before it."""
+"""Sampling block by block, each with a sampler of masked diffusion."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,15 +21,15 @@ from unnoise.sampler.first_hitting import FirstHitting
 
 @dataclass(frozen=True)
 class BlockSampler(Sampler):
-    """Blocks from left to right; a finished block is read once, clean, and kept in a KV cache (arXiv:2503.09573).
+    """Sampling of blocks from left to right, with finished blocks in a KV cache (arXiv:2503.09573).
 
-    steps: network calls in all, at most (but for one to read each finished block); by default one for each token.
-    inner: how a block is written; by default first-hitting, or ancestral where there are fewer calls than tokens.
-    cache: whether finished blocks are kept; without, each call reads the text again, to the same result.
+    steps: maximum number of network calls, without the one that caches each finished block; by default one per token.
+    inner: sampler of a block; by default first-hitting, or ancestral if there are fewer calls than tokens.
+    cache: whether finished blocks are cached; otherwise each call evaluates the whole sequence, with the same result.
 
-    Keeps the model's distribution exactly with a call for each token, and as steps grow with fewer calls; an `inner` sampler
-    decides that by itself. A text that ends is not written on. What is given after a block
-    cannot influence it; where texts are known as one block too, what is given later is filled in front of by that.
+    With one call per token samples follow the model's distribution exactly, and with fewer calls as steps grow, unless `inner`
+    is set. A sequence stops at its EOS token. Tokens that are given after a block cannot influence it; models trained with
+    whole sequences then sample the sequence as one block.
     """
 
     requires: ClassVar[str] = "block diffusion (bd3lm)"
@@ -42,7 +42,7 @@ class BlockSampler(Sampler):
         if self.steps is not None and not 1 <= self.steps <= MOST_STEPS:
             raise ValueError(f"steps must be a whole number ≥ 1 (and ≤ {MOST_STEPS:,}), found {self.steps!r}")
         if self.inner is not None and not self.inner.serves(Blocks(1), MeanPrediction):
-            raise ValueError(f"a block is written by a sampler of masked diffusion, found {type(self.inner).__name__}")
+            raise ValueError(f"inner must be a sampler of masked diffusion, found {type(self.inner).__name__}")
 
     @property
     def keeps_distribution(self) -> bool:
@@ -65,7 +65,7 @@ class BlockSampler(Sampler):
         return isinstance(process, Blocks) and issubclass(prediction, BlockPrediction)
 
     def of_block(self, tokens: int, calls: int | None) -> Sampler:
-        """The sampler of a block of so many tokens with so many calls."""
+        """Return the sampler of a block, given its number of tokens and calls."""
         if self.inner is not None:
             return self.inner if calls is None else self.inner.with_nfe(calls)
         return FirstHitting() if calls is None or calls >= tokens else Ancestral(calls)
@@ -81,7 +81,7 @@ class BlockSampler(Sampler):
         if length <= size or (given_later and process.whole_text):
             yield from self.of_block(length, self.steps).frames(denoiser, x, free, generator)
             return
-        calls = None  # one for each token
+        calls = None  # one per token
         if self.steps is not None and self.steps < int(free.sum(1).max()):
             calls = max(1, self.steps // sum(written))
         text = _Text(denoiser, x, self.cache, size)
@@ -103,7 +103,7 @@ class BlockSampler(Sampler):
 
 
 class _Text:
-    """Texts that are being written: x, confidence [B, L]; alive: those that have not ended, [n]."""
+    """Sequences during sampling: x, confidence [B, L]; alive: rows that have not ended, [n]."""
 
     def __init__(self, denoiser: SamplingDenoiser, x: Tensor, cache: bool, size: int):
         self.denoiser, self.x, self.size = denoiser, x, size
@@ -123,7 +123,7 @@ class _Text:
         temperature: float,
         top_p: float,
     ) -> Iterator[Frame]:
-        """The block `here`, number k, as it is written."""
+        """Yield the states while block k, the positions `here`, is sampled."""
         outer, alive = self.denoiser, self.alive
         calls = SamplingDenoiser(
             outer.process,
@@ -150,8 +150,7 @@ class _Text:
         return _reading_all(self.network, self.x[self.alive, : here.start], self.size)
 
     def stop_at(self, end: int | None, here: slice, free: Tensor) -> None:
-        """Fill texts that have ended in this block with their end; they are written no further. An end that is given ends
-        nothing, and given tokens stay."""
+        """Stop sequences in which this block sampled EOS, and fill their free positions with EOS."""
         if end is None:
             return
         written = (self.x == end) & free
@@ -166,13 +165,13 @@ class _Text:
             self.cache.keep(~ended)
 
     def keep(self, here: slice) -> None:
-        """Read the finished block into the cache."""
+        """Add the finished block to the cache."""
         if self.cache is not None and isinstance(self.network, BlockParameterization):
             self.network.read(self.x[self.alive, here], self.cache)
 
 
 def _reading_all(network: BlockDenoiser, before: Tensor, size: int) -> Denoiser:
-    """The denoiser of the block after `before`, [B, n], which it reads anew each time."""
+    """Return a denoiser of the block after `before`, [B, n], which it evaluates in each call."""
 
     def denoiser(x_t: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
         text = torch.cat([before, x_t], 1)

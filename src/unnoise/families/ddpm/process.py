@@ -127,7 +127,7 @@ class Ddpm(GaussianNoise):
     # ---- targets -----------------------------------------------------------------------------------------------------
 
     def wanted(self, z_0: Tensor, z: Tensor, step: Tensor) -> Tensor:
-        """Return what a perfect denoiser that knew x_0 would answer at x_t = z, ε, x_0 or μ̃_t: [B, L, D], [B] → [B, L, D]."""
+        """Return the target ε, x_0 or μ̃_t at x_t = z: [B, L, D], [B] → [B, L, D]."""
         t = self.time_of(step)
         if self.target == "x0":
             return z_0
