@@ -189,7 +189,7 @@ class BlockCrossEntropy(BlockElbo):
         return sum_rows(-2 / self.most_hidden * gather(log_probs, x[hidden]), hidden) * scale
 
     def fragments(self, x: Tensor, lengths: Tensor, generator: Generator) -> Tensor:
-        """Cut a random part, one eighth to all, out of each sequence; the share is the same in a batch: [B, L] → [B, longest]."""
+        """Cut a random part out of each sequence, one eighth to all of it: [B, L] → [B, longest part]."""
         share = FRAGMENT + (1 - FRAGMENT) * float(uniform((), x.device, generator))
         width = (share * lengths).ceil().long()
         start = (uniform((len(x),), x.device, generator) * (lengths - width + 1)).long()
