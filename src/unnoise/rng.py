@@ -152,7 +152,7 @@ def normal(shape: torch.Size | tuple[int, ...], device: torch.device, generator:
 
 
 def draw(probs: Tensor, generator: Generator = None, where: Tensor | None = None) -> Tensor:
-    """Sample an index from each row of weights ≥ 0, which need not sum to 1: [..., S] → [...] long.
+    """Sample an index from each row of unnormalised weights ≥ 0: [..., S] → [...] long.
 
     y = min{ y : Σ_{k≤y} p_k > u·Σ_k p_k } with u uniform on [0, 1), in float64. where: [B, L] bool, the n positions of a batch
     to which probs [n, S] belong.

@@ -37,7 +37,7 @@ class AnyOrder(Objective):
         return self.at(denoiser, x, order < count[:, None])
 
     def at(self, denoiser: Denoiser, x: Tensor, hidden: Tensor) -> Tensor:
-        """The value for one choice of hidden positions: x [B, L], hidden [B, L] bool → [B]."""
+        """Compute the value for given masked positions: x [B, L], hidden [B, L] bool → [B]."""
         count = hidden.sum(1)
         t = count.double() / x.shape[1]
         x_t = x.masked_fill(hidden, self.process.mask)

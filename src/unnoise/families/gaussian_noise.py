@@ -23,7 +23,7 @@ class GaussianNoise(StateSpace, ABC):
 
     @abstractmethod
     def table(self) -> Tensor:
-        """The vector of each token: [K, D]."""
+        """Return the vector of each token: [K, D]."""
 
     @abstractmethod
     def signal(self, t: Tensor) -> Tensor:

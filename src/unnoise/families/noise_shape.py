@@ -31,7 +31,7 @@ class NoiseShape(nn.Module):
         return found
 
     def minimise_variance(self, nats: Tensor, scale: float) -> None:
-        """The next gradient is that of E L², 2 L·∇L of each row over a fixed scale; E L does not depend on g: [B]."""
+        """Make the next gradient minimise E L², as 2 L·∇L of each row over a fixed scale; E L does not depend on g: [B]."""
         self.row_weight = 2 * nats.detach().double() / scale
 
     def _by_variance(self, gradient: Tensor) -> Tensor:

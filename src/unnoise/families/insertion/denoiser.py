@@ -1,4 +1,4 @@
-"""What a denoiser of Flex-MDM predicts: each masked token, and how many tokens are missing between neighbours."""
+"""Denoisers of Flex-MDM, which predict masked tokens and the number of missing tokens between neighbours."""
 
 import math
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class InsertionPrediction(Prediction):
 
 
 def predict_insertion(denoiser: Denoiser, process: Insertion, x: Tensor, t: Tensor) -> InsertionPrediction:
-    """The prediction at the n masks and of the gaps, checked: log_probs [n, K], gaps [B, M+1]."""
+    """Return the prediction at the n masks and of the gaps, checked: log_probs [n, K], gaps [B, M+1]."""
     masked = x == process.mask
     prediction = denoiser(x, t.clamp_max(LATEST).to(torch.get_default_dtype()), masked)
     if not isinstance(prediction, InsertionPrediction):

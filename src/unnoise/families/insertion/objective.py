@@ -49,7 +49,7 @@ class InsertionElbo(Objective):
         return weight.to(nats.dtype) * nats
 
     def at(self, denoiser: Denoiser, partial: Partial, t: Tensor) -> Tensor:
-        """The integrand at one partial text: [B]."""
+        """Compute the integrand at one partial sequence: [B]."""
         prediction = predict_insertion(denoiser, self.process, partial.x, t)
         masked = partial.x == self.process.mask
         tokens = sum_rows(-gather(prediction.log_probs, partial.target[masked]), masked)

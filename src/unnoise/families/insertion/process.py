@@ -21,7 +21,7 @@ from unnoise.schedule import Linear, PerToken, Schedule
 
 @dataclass(frozen=True)
 class Partial:
-    """A text on its way, aligned with the whole: what is there, what it will be, and how much is missing where.
+    """A partial sequence aligned with the complete one: present tokens, their targets, and the number missing in each gap.
 
     x: [B, M] tokens, the mask K, or −1; target: [B, M] the token of x_0 at each of these positions, or −1; gaps: [B, M+1] how
     many tokens of x_0 are missing before each position, the last after them all (0 beyond a row's end).
@@ -69,7 +69,7 @@ class Insertion(StateSpace):
         return torch.full((batch, 1), OPEN)
 
     def begin(self, given: Tensor, generator: Generator = None) -> Tensor:
-        """The state at t = 1: a mask for each free token; the marks for any number of them stay."""
+        """Return the state at t = 1: a mask for each free token; marks for any number of tokens stay."""
         return given.to(self.device).masked_fill(given.to(self.device) == FREE, self.mask)
 
     def check_tokens(self, x: Tensor) -> None:

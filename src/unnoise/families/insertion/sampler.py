@@ -137,7 +137,7 @@ class OpenGaps:
         self.following = torch.where(marked, number, none).flip(1).cummin(1).values.flip(1)  # the next mark from here on
 
     def first_frame(self, template: Tensor) -> Frame:
-        """The template without its marks, padded, with the place of each position."""
+        """Return the template without its marks, padded, with the place of each position."""
         there = template != OPEN
         order = torch.argsort((~there).long(), dim=1, stable=True)
         longest = int(there.sum(1).max())
@@ -147,7 +147,7 @@ class OpenGaps:
         return Frame(1.0, x, torch.zeros(x.shape, device=x.device), place, torch.zeros_like(beyond))
 
     def at(self, place: Tensor) -> tuple[Tensor, Tensor]:
-        """The mark of each gap between neighbours that stand at `place` [B, M], and whether there is one: [B, M+1] each."""
+        """Return the mark of each gap between neighbours at `place` [B, M], and whether it has one: [B, M+1] each."""
         left = torch.nn.functional.pad(place, (1, 0), value=0)
         right = torch.nn.functional.pad(place, (0, 1), value=self.size)
         mark = self.following.gather(1, left)
