@@ -77,7 +77,7 @@ WIKI_AR = f"--codec text8bpe-8192 --length 128 --batch 32 {NETWORK} --heads 4"
 MODELS = [
     ShippedModel(
         name="stories",
-        description="Block diffusion of little stories in plain English: writes them, and fills in words.",
+        description="A block diffusion model of short stories in simple English that generates stories and fills in words.",
         data="{data}/stories",
         about_data="35,539 stories sampled (top-p 0.9) from the public model stories15M (llama2.c, trained on TinyStories)",
         licence="made for this project; stories15M is MIT, TinyStories CDLA-Sharing 1.0",
@@ -106,7 +106,8 @@ MODELS = [
     ),
     ShippedModel(
         name="wiki-ar",
-        description="An autoregressive model of English in 27 letters, with exact likelihoods: judges other models' texts.",
+        description="An autoregressive model of English in 27 letters with exact likelihoods, used to judge the texts "
+        "of other models.",
         data="{data}/text8",
         about_data=TEXT8,
         licence="CC BY-SA",
@@ -115,8 +116,8 @@ MODELS = [
     ),
     ShippedModel(
         name="wiki",
-        description="A masked diffusion model of English in 27 letters, trained on Wikipedia and on children's stories: fills "
-        "in words and checks spelling.",
+        description="A masked diffusion model of English in 27 letters, trained on Wikipedia and on children's stories, that "
+        "fills in words and checks spelling.",
         data="{runs}/letters",
         about_data=f"{TEXT8}, and 10 M characters of the stories of `stories` in the same letters",
         licence="CC BY-SA (text8); the stories were made for this project",
@@ -143,7 +144,8 @@ MODELS = [
     ),
     ShippedModel(
         name="molecules",
-        description="Block diffusion of drug-like molecules, written as SMILES: writes new ones, and completes a beginning.",
+        description="A block diffusion model of drug-like molecules in SMILES notation that generates new molecules "
+        "and completes partial ones.",
         data="{data}/moses",
         about_data="the training set of MOSES, 1,584,663 molecules (Polykovskiy et al. 2020)",
         licence="MIT",
