@@ -312,7 +312,7 @@ def test_a_state_without_its_step_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "checkpoints" / "step-00000003" / "run.json"
     about = {"method": "mdlm", "options": {}, "data_digest": run.data_digest, "files": json.loads(path.read_text())["files"]}
     path.write_text(json.dumps(about))
-    with pytest.raises(ValueError, match="does not say how far"):
+    with pytest.raises(ValueError, match="does not record the progress"):
         run_of(tmp_path).resume()
 
 
@@ -321,7 +321,7 @@ def test_the_newest_checkpoints_are_kept_and_a_state_of_an_earlier_version_is_on
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [f"step-{i:08d}" for i in (4, 6, 8)]
     shutil.rmtree(tmp_path / "checkpoints")
     (tmp_path / "training.safetensors").write_bytes(b"")
-    with pytest.raises(ValueError, match="is of an earlier version of unnoise"):
+    with pytest.raises(ValueError, match="was saved by an earlier version of unnoise"):
         run_of(tmp_path).resume()
 
 

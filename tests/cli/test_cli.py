@@ -169,7 +169,7 @@ def test_compare_does_not_mix_runs_of_other_settings(home: Path, capsys: pytest.
     assert code == 2 and "has steps 2, not 3: go on with the same options" in err
     (home / "other.txt").write_text(TEXT.replace("cat", "cow"))
     code, _, err = run(f"{line.replace('text.txt', 'other.txt')} --steps 2", capsys)
-    assert code == 2 and "read other data" in err
+    assert code == 2 and "was trained on other data" in err
 
 
 def test_a_file_comes_back_as_it_ended(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,7 +254,7 @@ MISTAKES = {
     "train mdlm --data nowhere --steps 1": "no corpus 'nowhere'",
     "train mdlm --data text.txt --steps 0": "steps must be ≥ 1",
     "train bd3lm:block=0 --data text.txt --steps 1": "must be a whole number ≥ 1",
-    "train mdlm --data text.txt --steps 4 --stages ar": "stages are methods with shares",
+    "train mdlm --data text.txt --steps 4 --stages ar": "stages are methods with fractions",
     "train mdlm --data text.txt --steps 4 --init nowhere": "there is no model in nowhere",
     "train mdlm --data text.txt --steps 4 --init runs/mdlm --width 32": "leave them out",
     "train flexmdm --data text.txt --steps 4 --texts whole": "leave --texts out",
@@ -268,7 +268,7 @@ MISTAKES = {
     "train mdlm --data text.txt --steps 1 --codec morse": "unknown codec 'morse'",
     "train mdlm --data text.txt --steps 1 --length 100000": "fewer than the model's length",
     "train mdlm --data text.txt --steps 1 --out text.txt": "--out text.txt is a file",
-    "train mdlm --data text.txt --steps 1 --out runs/mdlm": "add --resume to go on with it",
+    "train mdlm --data text.txt --steps 1 --out runs/mdlm": "add --resume to continue it",
     "train ar --data text.txt --steps 1 --out runs/mdlm --resume": "the run in runs/mdlm has method mdlm, not ar",
     "train mdlm --data text.txt --steps 1 --loss fancy": "invalid choice 'fancy' for argument '--loss'",
     "train mdlm --data text.txt --steps 1 --device abacus": "unknown device 'abacus': use auto, cpu, cuda",
@@ -278,7 +278,7 @@ MISTAKES = {
     "train ar --recipe md4-text8": "the recipe md4-text8 trains md4:offset=1e-4,schedule=linear, not ar: leave METHOD out",
     "train --recipe text.py --steps 1": "there is no file text.py",
     "train mdlm --data text.txt --steps 1 --optimizer sgd": "invalid choice 'sgd' for argument '--optimizer'",
-    "train mdlm --data text.txt --minutes 1 --warmup-steps 9": "warmup_steps needs a run that is counted in steps",
+    "train mdlm --data text.txt --minutes 1 --warmup-steps 9": "warmup_steps needs a run counted in steps",
     "train mdlm --data text.txt --steps 1 --dropout 1": "dropout must lie in [0, 1)",
     "train mdlm --data text.txt --steps 1 --weight-decay 0.1": "weight_decay is for the optimizer adamw",
     "plan": "missing from unnoise plan: METHOD",
@@ -359,7 +359,7 @@ MISTAKES = {
     "train mdlm --data text.txt --steps 9 --resume --length 9 --out runs/mdlm": "has length 16, not 9",
     "train mdlm --data text.txt --steps 9 --resume --seed 9 --out runs/mdlm": "has seed 0, not 9",
     "train mdlm --data '' --steps 1": "name a corpus",
-    "train mdlm --data text.txt --steps 1 --out ''": "--out needs a folder of its own",
+    "train mdlm --data text.txt --steps 1 --out ''": "--out must not be the current folder",
     "correct nowhere.txt": "there is no file nowhere.txt",
     "denoise abc --model runs/ar": "denoise needs a model of noise on tokens",
     "correct ./runs": "./runs is a folder",

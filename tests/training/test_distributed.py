@@ -146,4 +146,4 @@ def test_the_command_line_trains_with_workers_and_goes_on_with_another_number_of
     assert unnoise.load(tmp_path / "two").generate(steps=2)
     line = ["-m", "unnoise", "train", "mdlm", *shape, "--out", "three", "--workers", "2", "--batch", "1"]
     done = forked.run(line, cwd=tmp_path)
-    assert done.returncode == 2 and done.stderr == "unnoise: 2 processes cannot share a batch of 1 texts\n"
+    assert done.returncode == 2 and done.stderr == "unnoise: 2 processes cannot share a batch of 1 sequences\n"

@@ -119,7 +119,7 @@ def test_shapes_of_the_learning_rate() -> None:
 
 def test_shares_and_steps_of_a_warm_up() -> None:
     assert rates([400], warmup=0.1, lr_schedule="inverse-sqrt") == pytest.approx([0.5])
-    with pytest.raises(ValueError, match="warmup_steps needs a run that is counted in steps"):
+    with pytest.raises(ValueError, match="warmup_steps needs a run counted in steps"):
         run_of(steps=None, minutes=1.0, warmup_steps=5)
     with pytest.raises(ValueError, match=r"weight_decay is for the optimizer adamw, found 0\.1 with muon"):
         run_of(optimizer="muon", weight_decay=0.1)

@@ -170,7 +170,7 @@ def test_a_recipe_of_ones_own(folder: Path, capsys: pytest.CaptureFixture[str]) 
         ("train --resume", "missing from unnoise train: METHOD, a name from unnoise ls, or --recipe"),
         (
             "train mdlm --data text.txt --minutes 1 --warmup-steps 3 --length 9 --out runs/none",
-            "warmup_steps needs a run that is counted in steps",
+            "warmup_steps needs a run counted in steps",
         ),
         (
             "train mdlm --data text.txt --steps 1 --weight-decay 0.1 --length 9 --out runs/none",

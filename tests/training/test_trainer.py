@@ -359,7 +359,7 @@ def test_a_folder_with_a_model_and_no_run_is_left_alone(tmp_path: Path) -> None:
     nano().save(tmp_path / "model")
     before = {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
     for resume in (False, True):
-        with pytest.raises(ValueError, match="holds a model, and no checkpoint to go on from: choose another --out"):
+        with pytest.raises(ValueError, match="holds a model but no checkpoint to resume from: choose another --out"):
             prepare_run(options, tmp_path / "model", resume)
     assert {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()} == before
     (tmp_path / "model" / "checkpoints").mkdir()  # a run that was killed before its first checkpoint was whole

@@ -1,4 +1,4 @@
-"""Callbacks: what is called while a model trains, to show progress or to keep a log."""
+"""Training callbacks, their reports, and the JSON log."""
 
 import json
 from dataclasses import dataclass
@@ -15,12 +15,17 @@ LOG = "log.jsonl"
 
 @dataclass(frozen=True)
 class StepReport:
-    """After a step.
+    """Metrics of a training step.
 
-    step: its number. progress: how much of the run is done, 0 to 1. loss_bits, smooth_bits: the loss in bits per character and
-    its running mean. rate: the factor on the learning rates. grad_norm: the norm of the gradient before it was clipped.
-    tokens_per_second: over all processes. utilisation: floating-point operations a second, of those that a plain matrix product
-    reaches here. seconds: of training so far. skipped: whether the update was left out, since a number was not finite.
+    step: step number, from 1.
+    progress: fraction of the run that is done.
+    loss_bits, smooth_bits: loss in bits per character, and its running mean.
+    rate: factor on the learning rates.
+    grad_norm: norm of the gradient before clipping.
+    tokens_per_second: throughput over all processes.
+    utilisation: floating-point operations per second, relative to a plain matrix product on this device.
+    seconds: training time so far.
+    skipped: whether the update was skipped because the loss or gradient was not finite.
     """
 
     step: int
@@ -35,7 +40,7 @@ class StepReport:
     skipped: bool = False
 
     def numbers(self) -> dict[str, float]:
-        """What is logged of it; a step that was skipped has no loss."""
+        """Return the values to log. A skipped step has no loss."""
         found: dict[str, float] = {
             "step": self.step,
             "loss_bits": self.loss_bits,
@@ -52,38 +57,38 @@ class StepReport:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """After an evaluation: the step, and bits per character on held-out text with the standard error."""
+    """Held-out bits per character after a step, with the standard error."""
 
     step: int
     bits: float
     stderr: float
 
     def numbers(self) -> dict[str, float]:
-        """What is logged of it."""
+        """Return the values to log."""
         return {"step": self.step, "valid_bits_per_char": self.bits, "stderr": self.stderr}
 
 
 class Callback:
-    """Does nothing; override what you need."""
+    """Base class of callbacks; its methods do nothing."""
 
     def on_step(self, report: StepReport) -> None:
-        """After each step."""
+        """Handle the end of a step."""
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
-        """After each evaluation."""
+        """Handle the end of an evaluation."""
 
     def before_save(self, run: "TrainingRun") -> None:
         """Before each checkpoint, and at the end of a run that writes no files; may add to `run.model.extra_files`."""
 
     def on_save(self, folder: Path) -> None:
-        """After each checkpoint."""
+        """Handle a checkpoint written to a folder."""
 
     def on_end(self) -> None:
-        """When the run has ended, or was stopped."""
+        """Handle the end of the run, finished or not."""
 
 
 class JsonLog(Callback):
-    """Writes log.jsonl: a line for each step and each evaluation."""
+    """Callback that writes log.jsonl, one line for each step and evaluation."""
 
     def __init__(self, folder: Path):
         self.path = folder / LOG

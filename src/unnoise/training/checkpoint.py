@@ -1,8 +1,8 @@
-"""The checkpoints of a run: weights, moments, averaged weights, step, and the options that it was begun with.
+"""Checkpoints of a run: weights, moments, averaged weights, step and options.
 
-Each is a folder, checkpoints/step-00000200. The tensors are written by torch.distributed.checkpoint as safetensors, every
-process its part, while training goes on; run.json, with the step, the options, and length and checksum of each file, comes last
-and marks the checkpoint as complete. Any number of processes can read it, with or without shards.
+Each checkpoint is a folder such as checkpoints/step-00000200. torch.distributed.checkpoint writes the tensors as safetensors in
+the background, each process its part. run.json comes last and marks the checkpoint as complete; it holds the step, the options,
+and the length and checksum of each file. Any number of processes can read a checkpoint, sharded or not.
 """
 
 import contextlib
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from unnoise.training.loop import TrainingRun
 
 FOLDER, MARKER = "checkpoints", "run.json"
-BEFORE = "training.safetensors"  # the state of runs of earlier versions
+BEFORE = "training.safetensors"  # the state file of earlier versions
 MOMENT = "moment"
 LARGEST_MARKER = 64 * 2**20  # bytes
 NO_GROUP = "torch.distributed is disabled, unavailable or uninitialized"  # a warning of torch about a run of one process
 
 
 class Found(NamedTuple):
-    """A checkpoint that can be read: its folder, what it says of the run, and why newer ones cannot."""
+    """A readable checkpoint: its folder, its metadata, and why newer ones cannot be read."""
 
     folder: Path
     about: dict[str, Any]
@@ -48,15 +48,15 @@ class Found(NamedTuple):
 
 
 class CheckpointWriter:
-    """Writes the checkpoints of a run into a folder, one at a time, and keeps the newest `keep` of them."""
+    """Writer of the checkpoints of a run, one at a time, which keeps the newest ones."""
 
     def __init__(self, out: Path, keep: int):
         self.folder, self.keep = out / FOLDER, keep
-        self.group = distributed.new_group()  # that of the writing threads
+        self.group = distributed.new_group()  # used by the writing threads
         self.pending: tuple[Path, dict[str, Any], Future[Any]] | None = None
 
     def begin(self, tensors: Mapping[str, Tensor], about: dict[str, Any]) -> None:
-        """Start to write; training may go on. ValueError if a tensor holds numbers that are not finite."""
+        """Start writing in the background, or raise ValueError if a tensor is not finite."""
         self.finish()
         bad = [name for name, value in tensors.items() if value.is_floating_point() and not _finite(value)]
         if distributed.total(len(bad), torch.device("cpu")):
@@ -82,12 +82,12 @@ class CheckpointWriter:
             save(tensors, storage_writer=writer, process_group=self.group, no_dist=distributed.world() == 1)
 
     def poll(self) -> None:
-        """Mark the checkpoint that is being written as complete, if it is; to be called now and then."""
+        """Finish the pending checkpoint if its tensors are written."""
         if self.pending is not None and self.pending[2].done():
             self.finish()
 
     def finish(self) -> None:
-        """Wait for the checkpoint that is being written, mark it as complete, and remove those that are too many."""
+        """Wait for the pending checkpoint, mark it as complete, and remove old ones."""
         if self.pending is None:
             return
         (path, about, future), self.pending = self.pending, None
@@ -113,7 +113,7 @@ def _finite(tensor: Tensor) -> bool:
 
 @contextlib.contextmanager
 def _as_sentence(path: Path) -> Iterator[None]:
-    """What goes wrong while writing, as one sentence."""
+    """Turn errors of writing into a ValueError of one sentence."""
     from torch.distributed.checkpoint.api import CheckpointException
 
     try:
@@ -122,11 +122,11 @@ def _as_sentence(path: Path) -> Iterator[None]:
         failures = error.failures.values() if isinstance(error, CheckpointException) else [(error, None)]
         first = next(iter(failures))[0]
         words = first.strerror if isinstance(first, OSError) and first.strerror else first
-        raise ValueError(f"cannot write {path}: {words} (what was there before is still there)") from error
+        raise ValueError(f"cannot write {path}: {words} (earlier checkpoints are intact)") from error
 
 
 def checksum(path: Path) -> int:
-    """The CRC-32 of a file."""
+    """Return the CRC-32 of a file."""
     value = 0
     with open(path, "rb") as file:
         while part := file.read(1 << 22):
@@ -134,11 +134,11 @@ def checksum(path: Path) -> int:
     return value
 
 
-# ---- what is there -----------------------------------------------------------------------------------------------------
+# ---- reading -----------------------------------------------------------------------------------------------------------
 
 
 def folders(out: Path) -> list[Path]:
-    """The folders of checkpoints below `out`, complete or not, newest first."""
+    """Return the checkpoint folders of a run, complete or not, newest first."""
     there = out / FOLDER
     if not there.is_dir():
         return []
@@ -146,14 +146,16 @@ def folders(out: Path) -> list[Path]:
 
 
 def has_state(out: Path) -> bool:
-    """Whether a folder holds a run that can go on."""
+    """Return whether a folder holds a run that can be resumed."""
     if (out / BEFORE).exists() and not folders(out):
-        raise ValueError(f"the run in {out} is of an earlier version of unnoise, which this one cannot go on with")
+        raise ValueError(
+            f"the run in {out} was saved by an earlier version of unnoise and cannot be resumed: use another folder"
+        )
     return any((folder / MARKER).exists() for folder in folders(out))
 
 
 def read_newest(out: Path, check: bool = True) -> Found:
-    """The newest checkpoint that is complete and, with `check`, whose files are whole; ValueError if there is none."""
+    """Return the newest complete checkpoint, or raise ValueError. check: skip checkpoints with damaged files."""
     damaged = []
     for folder in folders(out):
         try:
@@ -167,7 +169,7 @@ def read_newest(out: Path, check: bool = True) -> Found:
 
 
 def read_marker(folder: Path) -> dict[str, Any]:
-    """What a checkpoint says of the run, or ValueError if it is not complete."""
+    """Return the metadata of a checkpoint, or raise ValueError if it is incomplete."""
     try:
         about = json.loads(read_bytes(folder / MARKER, LARGEST_MARKER).decode())
     except FileNotFoundError:
@@ -181,7 +183,7 @@ def read_marker(folder: Path) -> dict[str, Any]:
 
 
 def check_files(folder: Path, about: Mapping[str, Any]) -> None:
-    """ValueError if a file of a checkpoint is not as it was written."""
+    """Raise ValueError if a file of a checkpoint is missing or damaged."""
     for name, wanted in about["files"].items():
         path = folder / Path(name).name
         if not path.is_file():
@@ -191,12 +193,12 @@ def check_files(folder: Path, about: Mapping[str, Any]) -> None:
 
 
 def read_options(out: Path) -> dict[str, Any]:
-    """The options that the run in a folder was begun with; none where there is no run."""
+    """Return the options of the run in a folder, empty if there is no run."""
     if not has_state(out):
         return {}
     options = read_newest(out, check=False).about.get("options")
     if not isinstance(options, dict):
-        raise ValueError(f"the checkpoint in {out} does not say with which options the run was begun")
+        raise ValueError(f"the checkpoint in {out} does not contain the options of the run")
     return dict(options)
 
 
@@ -204,7 +206,7 @@ def read_options(out: Path) -> dict[str, Any]:
 
 
 def state_of(run: "TrainingRun") -> dict[str, Tensor]:
-    """All tensors of a run by name."""
+    """Return all tensors of a run by name."""
     tensors: dict[str, Tensor] = {f"weight/{name}": weight.detach() for name, weight in run.learned.named_parameters()}
     tensors |= {f"buffer/{name}": value for name, value in learned_buffers(run).items()}
     names = {id(weight): name for name, weight in run.learned.named_parameters()}
@@ -217,14 +219,17 @@ def state_of(run: "TrainingRun") -> dict[str, Tensor]:
 
 
 def load_state(run: "TrainingRun", out: Path) -> str:
-    """Put the newest checkpoint into a run; ValueError if it belongs to another one. Returns why newer ones were left."""
+    """Load the newest checkpoint into a run and return why newer ones were skipped.
+
+    Raise ValueError if it belongs to another run.
+    """
     from torch.distributed.checkpoint.api import CheckpointException
 
     folder, about, damaged = distributed.from_first(lambda: read_newest(out))
     if about.get("method") != run.model.method.name:
         raise ValueError(f"{out} holds a run of {about.get('method')}, not of {run.model.method.name}")
     if about.get("data_digest", run.data_digest) != run.data_digest:
-        raise ValueError(f"the run in {out} read other data: go on with the same, or choose another folder")
+        raise ValueError(f"the run in {out} was trained on other data: use the same data, or choose another folder")
     check_unchanged(run.options, about.get("options") or {}, str(out))
     try:
         _read_tensors(run, folder)
@@ -237,14 +242,14 @@ def load_state(run: "TrainingRun", out: Path) -> str:
         if run.average is not None:
             run.average.restore(int(about["averaged"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"the checkpoint {folder} does not say how far the run had come ({error})") from error
+        raise ValueError(f"the checkpoint {folder} does not record the progress of the run ({error})") from error
     if distributed.rank() == 0:
         cut_log(out / LOG, run.done)
     return damaged
 
 
 def _read_tensors(run: "TrainingRun", folder: Path) -> None:
-    """Fill weights, buffers, moments and averages from a checkpoint, each process its part of them."""
+    """Load weights, buffers, moments and averages from a checkpoint, each process its part."""
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.metadata import TensorStorageMetadata
     from torch.distributed.checkpoint.state_dict_loader import load
@@ -276,13 +281,13 @@ def _read_tensors(run: "TrainingRun", folder: Path) -> None:
 
 
 def learned_buffers(run: "TrainingRun") -> dict[str, Tensor]:
-    """What changes while training but has no gradient, such as an objective's running means."""
+    """Return the state that changes in training without a gradient, such as running means of an objective."""
     weights = dict(run.learned.named_parameters())
     return {name: value for name, value in run.learned.state_dict().items() if name not in weights}
 
 
 def cut_log(path: Path, step: int) -> None:
-    """Drop what a killed run logged after its last checkpoint."""
+    """Drop the lines that a killed run logged after its last checkpoint."""
     if not path.exists():
         return
     kept = []

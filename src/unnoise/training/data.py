@@ -1,4 +1,4 @@
-"""What a run trains on and what it is measured on: the texts of a source, or tokens as they are."""
+"""Training and held-out sequences of a run, from a source or from tokens."""
 
 from torch import Tensor
 
@@ -9,7 +9,7 @@ from unnoise.process.state import PAD
 
 
 def texts_of(source: Source | Tensor, model: Model, labels: Tensor | None = None) -> tuple[Texts, Texts]:
-    """Texts to train on, and held-out ones."""
+    """Return the training sequences and the held-out ones."""
     if isinstance(source, Tensor):
         return _token_texts(source, model, labels)
     names = source.label_names
@@ -18,7 +18,7 @@ def texts_of(source: Source | Tensor, model: Model, labels: Tensor | None = None
         raise ValueError(f"the data have {len(names)} labels and the model {found}: build it with labels={len(names)}")
     if names and model.labels[: len(names)] != names:
         raise ValueError(
-            f"the data's labels are {', '.join(names[:9])} in this order, and the model's {', '.join(model.labels[:9])}: "
+            f"the data's labels are {', '.join(names[:9])} in this order, but the model's are {', '.join(model.labels[:9])}: "
             f"build it with labels={list(names[:9])}"
         )
     held_out = next(name for name in ("valid", "test", "train") if name in source.splits)
@@ -43,7 +43,7 @@ def _token_texts(tokens: Tensor, model: Model, labels: Tensor | None) -> tuple[T
 
 
 def _characters_per_token(tokens: Tensor, model: Model) -> float:
-    """Return how many of the codec's units a token stands for, by decoding the first tokens; 1 for images."""
+    """Return the number of characters per token, from the first tokens; 1 for images."""
     some = tokens.flatten()[:100_000]
     real = [token for token in some.tolist() if token not in (PAD, model.codec.end)]
     return 1.0 if model.codec.grid or not real else max(model.codec.count(model.codec.decode(real)), 1) / len(real)

@@ -1,4 +1,4 @@
-"""The learning rate over a run: warm-up, and the shape of its fall."""
+"""Learning rate schedules: warm-up and cool-down."""
 
 import math
 
@@ -6,10 +6,10 @@ from unnoise.training.options import TrainingOptions
 
 
 def learning_rate_factor(progress: float, options: TrainingOptions) -> float:
-    """The factor on the learning rates: rising over the warm-up, falling over the cool-down.
+    """Return the factor on the learning rates, which rises over the warm-up and falls over the cool-down.
 
-    With c the share of the cool-down that is left, from 1 to 0: c (linear), ½(1 − cos πc) (cosine), decay_to^{1−c}
-    (exponential); or √(w/progress) after a warm-up of w (inverse-sqrt), or 1 (constant).
+    Let c be the remaining fraction of the cool-down. The factor is c (linear), ½(1 − cos πc) (cosine), decay_to^{1−c}
+    (exponential), √(w/progress) after a warm-up of w (inverse-sqrt), or 1 (constant).
     """
     warmup, rise = _warmup(progress, options)
     left = min(1.0, max(0.0, 1 - progress) / max(options.cooldown, 1e-9))
@@ -27,9 +27,9 @@ def learning_rate_factor(progress: float, options: TrainingOptions) -> float:
 
 
 def _warmup(progress: float, options: TrainingOptions) -> tuple[float, float]:
-    """The share of the run that the warm-up takes, and how far the rates have risen."""
+    """Return the fraction of the run that is warm-up, and the factor of the warm-up."""
     if options.warmup_steps is None:
         return max(options.warmup, 1e-3), min(1.0, (progress + 1e-3) / max(options.warmup, 1e-3))
     if options.steps is None:
-        raise ValueError("warmup_steps needs a run that is counted in steps: give warmup, a share of the run, or steps")
+        raise ValueError("warmup_steps needs a run counted in steps: give steps, or warmup as a fraction of the run")
     return options.warmup_steps / options.steps, min(1.0, (progress * options.steps + 1) / options.warmup_steps)

@@ -1,9 +1,8 @@
-"""Training: any objective, any method, step by step.
+"""Training loop, for any objective and method.
 
-Every random number of text r of step i comes from (seed, i, r), so a run is fixed by its options, whatever the number of
-processes that share its batches; its state is weights, moments and the step number. The state is one file, replaced atomically:
-a run that is killed at any moment goes on from its last checkpoint and, if it is counted in steps, ends with the same bits as
-one that was not.
+Every random number of sequence r in step i is derived from (seed, i, r). The options therefore determine a run, whatever the
+number of processes that share its batches. Its state is weights, moments and the step number. A run that is killed resumes from
+its last checkpoint and, if it is counted in steps, ends with the same bits as an uninterrupted run.
 """
 
 import contextlib
@@ -58,7 +57,7 @@ EVALUATION_DRAWS = 2
 
 
 class TrainingRun:
-    """One training run: the model, its objective and optimiser, and where it stands."""
+    """A training run: the model, its objective, its optimizers and its progress."""
 
     def __init__(
         self,
@@ -84,8 +83,8 @@ class TrainingRun:
         self.recomputed = RecomputedBlocks(model.network) if options.checkpoint_activations else None
         if options.compile:
             if model.process.variable_length:
-                what = f"{model.method.name} reads texts of every length"
-                raise ValueError(f"{what}, each of which torch would compile: train without compile")
+                what = f"{model.method.name} trains on sequences of every length"
+                raise ValueError(f"{what}, and torch would compile each one: train without compile")
             model.network.compile()
         self.batch_loss = over_processes(loss, options.shard, dtype)
         process_lr = options.process_lr or model.method.process_lr
@@ -94,23 +93,23 @@ class TrainingRun:
         first = self.train_texts.batch(torch.arange(8), 0).x
         self.data_digest = hashlib.sha1(first.numpy().tobytes()).hexdigest()  # tells data apart
         self.done, self.tokens, self.seconds = 0, 0, 0.0
-        self.bad, self.grad_norm = 0, 0.0  # steps in a row that were skipped; of the last step
+        self.bad, self.grad_norm = 0, 0.0  # consecutive skipped steps; norm of the last gradient
         self.curve: list[tuple[int, float, float]] = []
-        self.text_error: float | None = None  # of the last evaluation, over its texts
+        self.text_error: float | None = None  # text_stderr of the last evaluation
         self.callbacks: list[Callback] = [] if out is None or distributed.rank() > 0 else [JsonLog(out)]
         self.checkpoints = None if out is None else CheckpointWriter(out, options.keep)
-        self.damaged = ""  # why newer checkpoints than that which it was resumed from could not be read
+        self.damaged = ""  # why newer checkpoints could not be read on resuming
         self.set_schedules()
 
     def set_schedules(self) -> None:
-        """Let the learning rates follow the progress of the run, from where it stands."""
+        """Set the learning rate schedules from the current progress."""
         self.schedules = [
             LambdaLR(optimizer, lambda _: learning_rate_factor(self.progress, self.options)) for optimizer in self.optimizers
         ]
 
     @property
     def progress(self) -> float:
-        """How much of the run is done, 0 to 1."""
+        """Fraction of the run that is done."""
         if self.options.steps is not None:
             return self.done / self.options.steps
         return min(self.seconds / (60 * (self.options.minutes or MINUTES)), 1.0)
@@ -118,7 +117,10 @@ class TrainingRun:
     # ---- one step ----------------------------------------------------------------------------------------------------
 
     def step(self) -> float:
-        """One update; returns the loss in nats per token. It is left out where the loss or the gradient is not finite."""
+        """Update the weights and return the loss in nats per token.
+
+        The update is skipped if the loss or gradient is not finite.
+        """
         options, device = self.options, self.device
         self.model.network.train()
         self.learned.zero_grad(set_to_none=True)
@@ -158,14 +160,14 @@ class TrainingRun:
         return total
 
     def parts(self) -> list[Tensor]:
-        """The rows of the batch that fall to this process, in the parts in which it reads them: [n] long each."""
+        """Return the rows of the batch for this process, in the parts it evaluates at once: [n] long each."""
         rows = distributed.share(self.options.batch)
-        most = -(-self.options.batch // distributed.world())  # texts of the process that has most of them
+        most = -(-self.options.batch // distributed.world())  # the largest share of a process
         at_once = self.options.device_batch or -(-most // (self.options.accumulate or 1))
         return list(rows.split(at_once))
 
     def evaluate(self) -> tuple[float, float]:
-        """Bits per character on held-out text, and the standard error; of the averaged weights, where there are any."""
+        """Return the held-out bits per character and standard error, with the averaged weights if there are any."""
         options = self.options
         averaged = self.average.applied() if self.average is not None else contextlib.nullcontext()
         with averaged, gathered_weights(self.model.network), deterministic_kernels(options.deterministic):
@@ -176,7 +178,7 @@ class TrainingRun:
     # ---- checkpoints -------------------------------------------------------------------------------------------------
 
     def description(self) -> dict[str, Any]:
-        """What a checkpoint says of the run."""
+        """Return the metadata of a checkpoint."""
         return {
             "step": self.done,
             "tokens": self.tokens,
@@ -191,7 +193,7 @@ class TrainingRun:
         }
 
     def save(self) -> None:
-        """The state, every process its part and while training goes on; then the model, by one process."""
+        """Write a checkpoint in the background, each process its part, then the model by the first process."""
         for callback in self.callbacks:
             callback.before_save(self)
         if self.out is None or self.checkpoints is None:
@@ -205,7 +207,7 @@ class TrainingRun:
             callback.on_save(self.out)
 
     def resume(self) -> bool:
-        """Go on from the newest checkpoint in `out` that is whole, if there is one."""
+        """Resume from the newest intact checkpoint in `out`; return False if there is none."""
         if self.out is None or not has_state(self.out):
             return False
         self.damaged = load_state(self, self.out)
@@ -215,7 +217,7 @@ class TrainingRun:
     # ---- the whole run -----------------------------------------------------------------------------------------------
 
     def run(self, callbacks: Sequence[Callback] = (), stop: Callable[[], bool] = lambda: False) -> Report:
-        """Train to the end, or until stop() says so; saves at the end in either case. Nobody else may write into `out`."""
+        """Train to the end, or until stop() returns True, and save. No other process may write to `out`."""
         with locked(self.out) if self.out is not None and distributed.rank() == 0 else contextlib.nullcontext():
             if distributed.rank() == 0:
                 self.callbacks += [*(find("callback", name)() for name in registered("callback")), *callbacks]
@@ -250,11 +252,21 @@ class TrainingRun:
         if finished and self.average is not None:
             put_parameters(self.learned, self.average.weights)
         (_, before, _), (_, after, error) = self.curve[0], self.curve[-1]
-        spent = self.done, self.seconds, self.tokens
-        return Report(*spent, before, after, error, finished, self.loss, self.curve, self.text_error)
+        return Report(
+            steps=self.done,
+            seconds=self.seconds,
+            tokens=self.tokens,
+            bits_before=before,
+            bits=after,
+            stderr=error,
+            finished=finished,
+            loss=self.loss,
+            curve=self.curve,
+            text_stderr=self.text_error,
+        )
 
     def _steps(self, stop: Callable[[], bool]) -> None:
-        """Steps until the run is done or stop() says so, with evaluations and checkpoints between them."""
+        """Run steps, evaluations and checkpoints until the run is done or stop() returns True."""
         options = self.options
         peak = product_flops(self.device, product_dtype(options.precision, self.device)) * distributed.world()
         start = time.monotonic() - self.seconds
@@ -289,7 +301,7 @@ class TrainingRun:
             if options.save_every and self.done - last_save >= options.save_every and not self.bad:
                 self.save()
                 last_save = self.done
-            start += time.monotonic() - pause  # measuring and saving are not training time
+            start += time.monotonic() - pause  # evaluations and checkpoints are not training time
 
     def _evaluate_now(self) -> None:
         bits, error = self.evaluate()

@@ -1,4 +1,4 @@
-"""The loss of a batch as one module, so that torch can average its gradients over processes (DistributedDataParallel)."""
+"""Loss of a batch as one module, as DistributedDataParallel needs it."""
 
 from contextlib import nullcontext
 
@@ -10,14 +10,15 @@ from unnoise.network.parameterization import Parameterization
 from unnoise.objective import Objective
 from unnoise.rng import RowGenerator, uniform
 
-UNLABELLED_SHARE = 0.1  # of labels kept from the network, so that it can also do without (for guidance)
+UNLABELLED_SHARE = 0.1  # fraction of labels hidden from the network, for classifier-free guidance
 
 
 class BatchLoss(nn.Module):
-    """Nats of each text by an objective: x [B, L], label [B] or None → [B].
+    """Nats of each sequence under an objective: x [B, L], label [B] or None → [B].
 
-    dtype: of the network's products, if not that of its weights. dropout: share of the features that each branch of the network
-    leaves out. learned: the network and the objective.
+    dtype: autocast dtype of the network's products, or None.
+    dropout: dropout rate of the network's branches.
+    learned: the network and the objective, which hold the parameters.
     """
 
     def __init__(self, model: Model, objective: Objective, dtype: torch.dtype | None = None, dropout: float = 0.0):
@@ -31,7 +32,7 @@ class BatchLoss(nn.Module):
             return self.objective(denoiser.with_dropout(self.dropout, generator) if self.dropout else denoiser, x, generator)
 
     def _conditioned(self, label: Tensor | None, generator: RowGenerator) -> Parameterization:
-        """The denoiser with the labels of the batch, but for a tenth of them."""
+        """Return the denoiser conditioned on the labels of the batch, with a tenth of them hidden."""
         count = len(self.model.labels)
         if label is None or not count:
             return self.model.denoiser
@@ -40,6 +41,6 @@ class BatchLoss(nn.Module):
 
 
 def product_dtype(precision: str, device: torch.device) -> torch.dtype | None:
-    """In which a network's products are computed, if not in that of its weights; bfloat16 is slow on most CPUs."""
+    """Return the autocast dtype for a precision, or None. `auto` is bfloat16 on CUDA only: it is slow on most CPUs."""
     wanted = precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
     return torch.bfloat16 if wanted else None

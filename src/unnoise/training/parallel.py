@@ -1,8 +1,8 @@
-"""Training over several processes by PyTorch's own engines: DistributedDataParallel, or FSDP2 (`fully_shard`) with shards.
+"""Training over several processes with DistributedDataParallel or FSDP2 (`fully_shard`).
 
-With DDP every process has a copy of weights, gradients and moments, and gradients are averaged. With shards each has 1/n of
-all three: a block's weights are gathered before it computes and let go after, and gradients are averaged as they are shared out
-(reduce-scatter). torch's modules for shards are imported where they are needed, as that takes a second.
+With DDP every process has a copy of weights, gradients and moments, and gradients are averaged. With FSDP2 each process has 1/n
+of all three: the weights of a block are gathered before it computes and freed afterwards, and gradients are reduce-scattered.
+The modules of torch for FSDP2 take a second to import, so they are imported only where they are used.
 """
 
 import contextlib
@@ -27,30 +27,30 @@ if TYPE_CHECKING:
 
 
 def check_shares(options: TrainingOptions) -> None:
-    """ValueError unless the processes can share a batch."""
+    """Raise ValueError unless the processes can share a batch."""
     processes = distributed.world()
     if processes > options.batch:
-        raise ValueError(f"{processes} processes cannot share a batch of {options.batch} texts")
+        raise ValueError(f"{processes} processes cannot share a batch of {options.batch} sequences")
     if options.shard and options.batch % processes:
-        raise ValueError(f"with --shard the batch must be a multiple of the {processes} processes, found {options.batch} texts")
+        raise ValueError(f"with --shard the batch must be a multiple of the {processes} processes, found {options.batch}")
 
 
 def over_processes(loss: BatchLoss, shard: bool, dtype: torch.dtype | None) -> nn.Module:
-    """The loss with gradients that are averaged over all processes; itself where there is one. dtype: of the products."""
+    """Return the loss as a module that averages gradients over processes. dtype: dtype of the network's products, or None."""
     if distributed.world() == 1:
         return loss
     if shard:
         shard_network(loss.model.network, dtype)
         return loss
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # the option has another name in newer versions of torch
+        warnings.simplefilter("ignore", FutureWarning)  # newer versions of torch rename the option
         return DistributedDataParallel(loss, broadcast_buffers=False)
 
 
 def shard_network(network: nn.Module, dtype: torch.dtype | None = None, mesh: Any = None) -> None:
-    """Share out a network's weights, block by block, then what is left. Sums of gradients are float32.
+    """Shard the weights of a network, each block by itself, then the rest. Gradients are reduced in float32.
 
-    Blocks are the members of its ModuleLists. mesh: of the processes; all of them by default.
+    mesh: device mesh (default: all processes).
     """
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -61,7 +61,7 @@ def shard_network(network: nn.Module, dtype: torch.dtype | None = None, mesh: An
 
 
 def shard_of(tensor: Tensor) -> "DTensor | None":
-    """The tensor, if it is shared out over the processes."""
+    """Return the tensor if it is sharded over processes, else None."""
     if distributed.world() == 1:
         return None
     from torch.distributed.tensor import DTensor
@@ -70,7 +70,7 @@ def shard_of(tensor: Tensor) -> "DTensor | None":
 
 
 def sharded_modules(network: nn.Module) -> "list[FSDPModule]":
-    """The parts of a network whose weights are shared out, itself first; none where they are not."""
+    """Return the sharded parts of a network, itself first."""
     if distributed.world() == 1:
         return []
     from torch.distributed.fsdp import FSDPModule
@@ -79,12 +79,12 @@ def sharded_modules(network: nn.Module) -> "list[FSDPModule]":
 
 
 def blocks(network: nn.Module) -> list[nn.Module]:
-    """The members of a network's ModuleLists."""
+    """Return the blocks of a network, the members of its ModuleLists."""
     return [block for part in network.children() if isinstance(part, nn.ModuleList) for block in part]
 
 
 class RecomputedBlocks:
-    """Activation checkpointing: while it is active, each block keeps only its input and runs again in the backward pass."""
+    """Activation checkpointing: while active, each block keeps only its input and runs again in the backward pass."""
 
     def __init__(self, network: nn.Module):
         self.blocks = [(block, functools.partial(checkpoint, block.forward, use_reentrant=False)) for block in blocks(network)]
@@ -97,12 +97,12 @@ class RecomputedBlocks:
             yield
         finally:
             for block, _ in self.blocks:
-                del block.forward  # of the instance: the class's own method is back
+                del block.forward  # the instance attribute, which hid the method of the class
 
 
 @contextlib.contextmanager
 def deterministic_kernels(wanted: bool) -> Iterator[None]:
-    """Let torch use only deterministic kernels, if that is wanted."""
+    """Restrict torch to deterministic kernels for the duration of the context, if wanted."""
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     if wanted:
         torch.use_deterministic_algorithms(True)
@@ -114,7 +114,7 @@ def deterministic_kernels(wanted: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_averaging(loss: nn.Module, last: bool) -> Iterator[None]:
-    """For all parts of a batch but the last: gradients are added up before they are averaged."""
+    """Accumulate gradients locally, without averaging over processes, in all parts of a batch except the last."""
     if isinstance(loss, DistributedDataParallel) and not last:
         with loss.no_sync():
             yield
@@ -125,7 +125,7 @@ def without_averaging(loss: nn.Module, last: bool) -> Iterator[None]:
 
 
 def average_unsharded(module: nn.Module) -> None:
-    """Average the gradients of weights that are not shared out beside others that are, such as a learned schedule's."""
+    """Average the gradients of the unsharded weights of a sharded run, such as a learned schedule's."""
     for weight in module.parameters():
         if weight.grad is not None and shard_of(weight) is None:
             dist.all_reduce(weight.grad)
@@ -134,7 +134,7 @@ def average_unsharded(module: nn.Module) -> None:
 
 @contextlib.contextmanager
 def gathered_weights(network: nn.Module) -> Iterator[None]:
-    """The whole network in every process for as long as this lasts, so that each may call it as often as it likes."""
+    """Keep the whole network in every process for the duration of the context."""
     parts = sharded_modules(network)
     for part in parts:
         part.set_reshard_after_forward(False, recurse=False)
@@ -148,18 +148,18 @@ def gathered_weights(network: nn.Module) -> Iterator[None]:
 
 
 def whole(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same with every shared-out tensor whole; all processes must ask for it."""
+    """Return the tensors with every sharded one gathered. All processes must call this."""
     return {name: tensor if (shard := shard_of(tensor)) is None else shard.full_tensor() for name, tensor in tensors.items()}
 
 
 def local(tensor: Tensor) -> Tensor:
-    """This process's part of a tensor; the tensor itself where it is not shared out."""
+    """Return this process's part of a tensor, which is all of it unless it is sharded."""
     shard = shard_of(tensor)
     return tensor if shard is None else shard.to_local()
 
 
 def clip_gradients(module: nn.Module, most: float) -> float:
-    """Scale the gradients so that their norm, over all weights and processes, is at most this; returns the norm before."""
+    """Clip the norm of the gradients, over all weights and processes, and return the norm before clipping."""
     gradients = [weight.grad for weight in module.parameters() if weight.grad is not None]
     kinds = [[one for one in gradients if (shard_of(one) is not None) is sharded] for sharded in (True, False)]
     norms = whole({str(i): nn.utils.get_total_norm(kind) for i, kind in enumerate(kinds) if kind})

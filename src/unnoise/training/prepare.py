@@ -1,4 +1,4 @@
-"""From the description of a run to the run itself: the data, the model, and what was there before."""
+"""Setting up a run from its options: data, model and an earlier state."""
 
 import sys
 from dataclasses import replace
@@ -22,18 +22,18 @@ from unnoise.training.stages import FOLDER as STAGES
 
 
 def prepare_run(options: RunOptions, out: Path, resume: bool = False, device: str = "cpu") -> TrainingRun:
-    """The run that the options describe, writing into `out`; with `resume` it goes on from there, if there is something.
+    """Return the run that the options describe. It writes to `out`; with `resume` it continues the run there, if there is one.
 
-    A run that goes on must have the options that it was begun with, but for those that may change (more steps, say).
+    A resumed run must have its original options, except those in `FREE_TO_CHANGE`.
     """
     method = method_named(options.method)
     check_out(out)
     begun = has_state(out)
     if begun and not resume:
-        raise ValueError(f"{out} holds a run already: add --resume to go on with it, or choose another --out")
-    if not begun and (out / CONFIG).exists() and not (resume and (out / FOLDER).exists()):  # it was killed as it began
+        raise ValueError(f"{out} already holds a run: add --resume to continue it, or choose another --out")
+    if not begun and (out / CONFIG).exists() and not (resume and (out / FOLDER).exists()):  # a run killed at its start
         raise ValueError(
-            f"{out} holds a model, and no checkpoint to go on from: choose another --out; --init {out} starts from its weights"
+            f"{out} holds a model but no checkpoint to resume from: choose another --out, or train from it with --init {out}"
         )
     if begun:
         saved = read_options(out)
@@ -43,14 +43,14 @@ def prepare_run(options: RunOptions, out: Path, resume: bool = False, device: st
         options = replace(options, eval_every=max(1, options.steps // 10) if options.steps else 250)
     source = corpus(options.data)
     if begun and (out / CONFIG).exists():
-        model = without_weights(out, read_config(out))  # the state has the weights, also where the model's file is damaged
+        model = without_weights(out, read_config(out))  # the checkpoint has the weights, even if the model file is damaged
     else:
         whole = options.texts == "whole"
         variable = method.process(1).variable_length
         if whole and variable:
-            raise ValueError(f"{options.method} reads texts of any length as they are: leave --texts out")
+            raise ValueError(f"{options.method} reads sequences of any length: leave --texts out")
         if options.init is not None:
-            if options.size != RunOptions.size and Path(options.init).parent != out / STAGES:  # whose stages have that size
+            if options.size != RunOptions.size and Path(options.init).parent != out / STAGES:  # a stage has the size of the run
                 raise ValueError(INITIAL_SHAPE)
             model = _started(options, method, source, whole)
             return _run(model.to(device), source, options, out, resume)
@@ -72,25 +72,25 @@ def prepare_run(options: RunOptions, out: Path, resume: bool = False, device: st
 
 
 def _started(options: RunOptions, method: Method, source: Source, whole: bool) -> Model:
-    """The model that starts from the weights of another one."""
+    """Return a model that starts from the weights of another one."""
     first = load(str(options.init))
     codec = first.codec if options.codec == AUTO else source.codec(options.codec, options.texts)
     length = codec.length or options.length or first.length
-    fields = "" if options.network == RunOptions.network else options.network  # without any, the source's network as it is
+    fields = "" if options.network == RunOptions.network else options.network  # by default the network of the source
     return started_from(first, method, codec, length, options.seed, source.label_names, whole, fields)
 
 
 def _run(model: Model, source: Source, options: RunOptions, out: Path, resume: bool) -> TrainingRun:
     run = TrainingRun(model, source, options, out)
     if resume and run.resume() and run.damaged and distributed.rank() == 0:
-        print(f"{run.damaged}: going on from the one before, step {run.done}", file=sys.stderr)
+        print(f"{run.damaged}: resuming from the one before, step {run.done}", file=sys.stderr)
     return run
 
 
 def check_out(out: Path) -> None:
-    """ValueError unless a run can be written there."""
+    """Raise ValueError unless a run can be written to a folder."""
     if out == Path():
-        raise ValueError("--out needs a folder of its own, found the one you are in")
+        raise ValueError("--out must not be the current folder: give another one")
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file: give a folder")
     check_folder(out)

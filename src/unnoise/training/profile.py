@@ -1,4 +1,4 @@
-"""A profile of some steps by torch.profiler: where the time of a run goes."""
+"""Profiling of training steps with torch.profiler."""
 
 from pathlib import Path
 
@@ -9,11 +9,11 @@ from unnoise.files import write_atomically
 from unnoise.training.callback import Callback, StepReport
 
 TRACE, TABLE = "profile.json", "profile.txt"
-FIRST = 5  # steps before it, in which caches fill
+FIRST = 5  # unprofiled steps at the start, in which caches fill
 
 
 class Profiler(Callback):
-    """Profiles `steps` steps of a run and writes a trace (for chrome://tracing or Perfetto) and a table of operations."""
+    """Callback that profiles some steps and writes a trace (for chrome://tracing or Perfetto) and a table of operations."""
 
     def __init__(self, out: Path, steps: int):
         self.out = out

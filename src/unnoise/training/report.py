@@ -1,18 +1,21 @@
-"""What came of a run, and whether it came apart."""
+"""Training report and divergence check."""
 
 import math
 from dataclasses import dataclass, field
 
-DIVERGED = 1e8  # nats a token, or bits a character, beyond which a run has come apart
+DIVERGED = 1e8  # nats per token, or bits per character, above which a run has diverged
 
 
 @dataclass
 class Report:
     """Result of a run.
 
-    bits_before, bits: per character, of the bound on held-out text. stderr: standard error of the latter by drawing, 0 where
-    nothing was drawn. text_stderr: its standard error for all such text, from the spread over the texts that were measured;
-    None if they were not measured in this call.
+    bits_before, bits: held-out bits per character before and after.
+    stderr: Monte Carlo standard error of bits, 0 if the value is exact.
+    text_stderr: standard error of bits over the population of sequences, from the spread of the measured ones; None if this
+        call measured nothing.
+    loss: paper, fast, or own (an objective passed by the caller).
+    curve: (step, bits, stderr) of each evaluation.
     """
 
     steps: int
@@ -22,15 +25,15 @@ class Report:
     bits: float
     stderr: float
     finished: bool
-    loss: str = "fast"
+    loss: str = "paper"
     curve: list[tuple[int, float, float]] = field(default_factory=list)
     text_stderr: float | None = None
 
 
 class NotANumber(ValueError):
-    """The loss became infinite or NaN."""
+    """Error raised when the loss becomes infinite, NaN or huge."""
 
 
 def is_sound(value: float) -> bool:
-    """Whether a loss or a bound is one of a run that has not come apart."""
+    """Return whether a loss or bound is finite and not huge."""
     return math.isfinite(value) and value <= DIVERGED

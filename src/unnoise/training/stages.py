@@ -1,4 +1,4 @@
-"""A run in stages: other methods first, each of which starts from the weights of the one before (`--stages`)."""
+"""Runs in stages (`--stages`): each method starts from the weights of the one before."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +9,9 @@ FOLDER = "stages"
 
 
 def stages_of(options: RunOptions, out: Path) -> list[tuple[RunOptions, Path]]:
-    """The runs that a run consists of, with their folders; the last is the run itself, with what is left of its length:
-    it is resumed by itself.
+    """Return the runs that a run consists of, with their folders. The last one is the run itself, with the remaining length.
 
-    "ar=0.5" gives the first half to ar, in OUT/stages/1-ar; "ar=0.4; bd3lm:block=1=0.2" has two stages before the last.
+    "ar=0.5" trains ar for the first half, in OUT/stages/1-ar; "ar=0.4; bd3lm:block=1=0.2" has two stages before the last.
     """
     runs: list[tuple[RunOptions, Path]] = []
     left = 1.0
@@ -27,7 +26,7 @@ def stages_of(options: RunOptions, out: Path) -> list[tuple[RunOptions, Path]]:
         left -= size
         if not name or not 0 < size < 1 or left <= 0:
             raise ValueError(
-                f"stages are methods with shares of the run that leave some of it, as ar=0.5, found {options.stages!r}"
+                f"stages are methods with fractions of the run, in all below 1, such as ar=0.5, found {options.stages!r}"
             )
         folder = out / FOLDER / f"{len(runs) + 1}-{name.partition(':')[0]}"
         runs.append((_shortened(replace(plain, method=name, init=start), size), folder))

@@ -1,4 +1,4 @@
-"""Experiment trackers as callbacks: TensorBoard, Weights & Biases, trackio. log.jsonl is written in any case."""
+"""Experiment trackers as callbacks: TensorBoard, Weights & Biases, trackio."""
 
 import importlib
 from collections.abc import Mapping
@@ -12,14 +12,12 @@ MISSING = "--track {0} needs the package {0}: pip install {0}"
 
 
 class _Writer(Protocol):
-    """What a tracker is told."""
-
     def log(self, values: dict[str, float], step: int) -> None: ...
     def finish(self) -> None: ...
 
 
 class Tracker(Callback):
-    """Sends what is logged of each step and evaluation to a tracker. options: of the run, shown beside it."""
+    """Callback that logs steps and evaluations to a tracker, along with the options of the run."""
 
     def __init__(self, name: str, out: Path, options: Mapping[str, Any]):
         if name not in TRACKERS:
@@ -40,7 +38,7 @@ class Tracker(Callback):
 
 
 class _TensorBoard:
-    """Event files in out/tensorboard."""
+    """Writer of event files in out/tensorboard."""
 
     def __init__(self, out: Path):
         try:
@@ -58,7 +56,7 @@ class _TensorBoard:
 
 
 def _project(name: str, out: Path, options: Mapping[str, Any]) -> _Writer:
-    """A run of the project `unnoise`, named after its folder; wandb and trackio have the same functions."""
+    """Start a run of the project `unnoise`, named after its folder, in wandb or trackio, which have the same functions."""
     try:
         package = importlib.import_module(name)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""How much of what the machine can do a run uses: floating-point operations a second, over those of a plain matrix product."""
+"""Floating-point utilisation of a run, relative to a plain matrix product."""
 
 import time
 
@@ -9,7 +9,7 @@ SIZE, TIMES = 768, 4
 
 
 def product_flops(device: torch.device, dtype: torch.dtype | None) -> float:
-    """Floating-point operations a second of a matrix product here and now, the fastest of a few: 2n³ / seconds."""
+    """Measure the floating-point operations per second of a matrix product, 2n³ / seconds, the fastest of a few."""
     a = torch.ones(SIZE, SIZE, device=device, dtype=dtype)
     fastest = float("inf")
     for _ in range(TIMES):
@@ -27,6 +27,6 @@ def _wait(device: torch.device) -> None:
 
 
 def flops_per_token(network: nn.Module) -> float:
-    """Of a forward and backward pass: 6 for each number of a network that is multiplied by, as all but embeddings are."""
+    """Return the operations of a forward and backward pass: 6 per weight, embeddings excluded."""
     embeddings = {id(layer.weight) for layer in network.modules() if isinstance(layer, nn.Embedding)}
     return 6.0 * sum(weight.numel() for weight in network.parameters() if id(weight) not in embeddings)
