@@ -335,7 +335,7 @@ def test_stages_are_runs_before_the_run() -> None:
     assert (last.method, last.steps, last.init, last.stages, out) == ("bd3lm", 40, str(second), "", Path("out"))
     assert stages_of(replace(options, stages=""), Path("out")) == [(replace(options, stages=""), Path("out"))]
     for wrong in ("ar", "ar=1", "ar=0.6;ar=0.5", "=0.5", "ar=x"):
-        with pytest.raises(ValueError, match="stages are methods with shares"):
+        with pytest.raises(ValueError, match="stages are methods with fractions"):
             stages_of(replace(options, stages=wrong), Path("out"))
 
 
