@@ -72,7 +72,8 @@ def test_what_was_pushed_is_loaded_again_to_the_bit(hub: Hub, tmp_path: Path) ->
         chosen[f"owner/{kind}"] = kind
     done = run(tmp_path, hub.address, FETCH, pushes, {name: f"{folder}.pt" for name, folder in chosen.items()})
     assert done.returncode == 0, done.stderr
-    assert f"{hub.address}/owner/ours has README.md, card.md, config.json, model.safetensors, words.txt.gz" in done.stdout
+    files = "README.md, card.md, config.json, model.safetensors, words.txt.gz"
+    assert f"uploaded {files} to {hub.address}/owner/ours" in done.stdout
     for folder in chosen.values():
         fetched = torch.load(tmp_path / f"{folder}.pt", weights_only=True)
         mine = unnoise.load(tmp_path / folder).network.state_dict()

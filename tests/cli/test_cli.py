@@ -180,7 +180,7 @@ def test_a_file_comes_back_as_it_ended(home: Path, capsys: pytest.CaptureFixture
 
 def test_what_was_normalised_is_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run("score 'The cat, 3' --model wiki --samples 2", capsys)
-    assert code == 0 and "read in the model's alphabet as 'the cat three '" in err and "read" not in out
+    assert code == 0 and "the model's codec reads this text as 'the cat three '" in err and "read" not in out
     assert json.loads(run("score 'The cat, 3' --model wiki --samples 2 --json", capsys)[1])["characters"] == 14
     assert json.loads(run("score 'the cat' --model wiki --samples 2 --json", capsys)[1])["read"] is None
 
@@ -258,10 +258,10 @@ MISTAKES = {
     "train mdlm --data text.txt --steps 4 --init nowhere": "there is no model in nowhere",
     "train mdlm --data text.txt --steps 4 --init runs/mdlm --width 32": "leave them out",
     "train flexmdm --data text.txt --steps 4 --texts whole": "leave --texts out",
-    "convert runs/mdlm --out runs/ar": "holds a model already",
+    "convert runs/mdlm --out runs/ar": "already holds a model",
     "convert nowhere --out elsewhere": "there is no model in nowhere",
     "export runs/mdlm --to mdlm --out elsewhere": "train with --network ddit",
-    "export runs/mdlm --to mdlm --out runs/ar": "holds a model already",
+    "export runs/mdlm --to mdlm --out runs/ar": "already holds a model",
     "push runs/mdlm owner//name": "a model on the hub is called owner/name, found 'owner//name'",
     "train mdlm --data text.txt --steps 1 --minutes 1": "either steps or minutes",
     "train mdlm --data text.txt --steps 1 --size huge": "unknown size 'huge'",
@@ -270,14 +270,14 @@ MISTAKES = {
     "train mdlm --data text.txt --steps 1 --out text.txt": "--out text.txt is a file",
     "train mdlm --data text.txt --steps 1 --out runs/mdlm": "add --resume to continue it",
     "train ar --data text.txt --steps 1 --out runs/mdlm --resume": "the run in runs/mdlm has method mdlm, not ar",
-    "train mdlm --data text.txt --steps 1 --loss fancy": "invalid choice 'fancy' for argument '--loss'",
+    "train mdlm --data text.txt --steps 1 --loss fancy": "--loss must be one of fast, paper, found 'fancy'",
     "train mdlm --data text.txt --steps 1 --device abacus": "unknown device 'abacus': use auto, cpu, cuda",
     "train mdlm --data text.txt --steps 1 --heads 3": "even multiple of its heads",
     "train": "missing from unnoise train: METHOD",
     "train --recipe md4-txt8": "unknown recipe 'md4-txt8': did you mean 'md4-text8'?",
     "train ar --recipe md4-text8": "the recipe md4-text8 trains md4:offset=1e-4,schedule=linear, not ar: leave METHOD out",
     "train --recipe text.py --steps 1": "there is no file text.py",
-    "train mdlm --data text.txt --steps 1 --optimizer sgd": "invalid choice 'sgd' for argument '--optimizer'",
+    "train mdlm --data text.txt --steps 1 --optimizer sgd": "--optimizer must be one of adamw, muon, found 'sgd'",
     "train mdlm --data text.txt --minutes 1 --warmup-steps 9": "warmup_steps needs a run counted in steps",
     "train mdlm --data text.txt --steps 1 --dropout 1": "dropout must lie in [0, 1)",
     "train mdlm --data text.txt --steps 1 --weight-decay 0.1": "weight_decay is for the optimizer adamw",
@@ -290,9 +290,9 @@ MISTAKES = {
     "plan --recipe mdlm-owt --utilisation 2": "--utilisation is a share",
     "plan --recipe mdlm-owt --memory 0": "--memory must be > 0",
     "plan --recipe mdlm-owt --device-batch 0": "device_batch must be ≥ 1",
-    "plan --recipe mdlm-owt --precision int8": "invalid choice 'int8' for argument '--precision'",
+    "plan --recipe mdlm-owt --precision int8": "--precision must be one of",
     "plan --recipe mdlm-owt --size huge": "unknown size 'huge'",
-    "train mdlm --size": "missing value for argument '--size'",
+    "train mdlm --size": "--size needs a value; see unnoise train --help",
     "train mdlm --data text.txt:0.5,nowhere:0.5 --steps 1": "no corpus 'nowhere'",
     "train mdlm --data text.txt:0,./text.txt:1 --steps 1": "the weight of a corpus must be > 0, found 0, 1",
     "prepare": "give the folder to write, with --out",
@@ -316,9 +316,9 @@ MISTAKES = {
     "generate --steps 0": "steps must be a whole number",
     "generate --num-samples 0": "number of samples must be ≥ 1",
     "generate --length 99": "1 to 16 tokens",
-    "generate --steps many": "error parsing --steps: 'many' is not a whole number; see unnoise generate --help",
-    "correct x --strength abc": "'abc' is not a number",
-    "correct the goverment": "unrecognized options: goverment (a text with spaces goes in quotes)",
+    "generate --steps many": "--steps must be a whole number, found 'many'; see unnoise generate --help",
+    "correct x --strength abc": "--strength must be a number, found 'abc'",
+    "correct the goverment": "unexpected argument 'goverment' (put a text with spaces in quotes)",
     "infill 'no blanks'": "mark each blank token with [MASK]",
     "infill words.txt": "words.txt is a file: infill takes a text; unnoise fill words.txt",
     "plot schedule --schedules linear --steps 0": "--steps must be ≥ 1, found 0",
@@ -392,14 +392,14 @@ MISTAKES = {
     "score abc --samples 0": "at least 1 sample",
     "eval --data text.txt --split dev": "has no dev split",
     "info --model text.txt": "there is no model in text.txt",
-    "train mdlm --stepz 3": "--stepz, 3: did you mean --steps?; see unnoise train --help",
+    "train mdlm --stepz 3": "unknown option --stepz (did you mean --steps?); see unnoise train --help",
     "train mdlm --data text.txt --steps 1 --workers 0": "--workers must be ≥ 1 or auto, found 0",
     "generate --jsn": "did you mean --json?",
     "train mdlm --data nope.txt --steps 1": "there is no file or folder 'nope.txt'",
     "train flexmdm --data text.txt --steps 1 --compile --length 128": "each of which torch would compile",
-    "ls --loud": "unrecognized options: --loud; see unnoise ls --help",
+    "ls --loud": "unknown option --loud; see unnoise ls --help",
     "demo --steps 0": "steps must be ≥ 1",
-    "fly": "unrecognized options: fly; Available subcommands: train, generate",
+    "fly": "unknown command 'fly': use one of train, generate",
 }
 
 

@@ -85,12 +85,12 @@ def test_a_command_says_what_its_text_became(line: str, read: str | None, capsys
     assert main(shlex.split(f"{line} --model wiki --json")) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["read"] == read
-    assert err == ("" if read is None else f"read in the model's alphabet as {read!r}\n")
+    assert err == ("" if read is None else f"the model's codec reads this text as {read!r}\n")
 
 
 def test_noise_says_what_its_text_became(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(shlex.split("noise 'Fox #1' --times 0")) == 0
-    assert capsys.readouterr().err == "read in the model's alphabet as 'fox one '\n"
+    assert capsys.readouterr().err == "the model's codec reads this text as 'fox one '\n"
     assert main(shlex.split("noise 'fox one' --times 0")) == 0
     assert capsys.readouterr().err == ""
 

@@ -165,7 +165,7 @@ def test_several_models_of_the_other_pictures(home: Path, capsys: pytest.Capture
         ("plot chain --model a --model b", "unnoise plot chain takes one --model, found a and b"),
         ("score abc --model a --model b", "unnoise score takes one --model, found a and b"),
         ("infill [MASK] --model a --model=b", "unnoise infill takes one --model, found a and b"),
-        ("plot quality --model a --model a", "each --model is given once, found a a"),
+        ("plot quality --model a --model a", "give each --model once, found a a"),
         ("plot loss --model a --model pairs", "a and pairs have different codecs"),
         ("plot frontier --judge judge --model a --model pairs", "the entropy of a frontier is counted in tokens"),
         ("plot quality --judge judge --model a --model digits", "a judge reads texts"),

@@ -248,7 +248,7 @@ def test_mistakes_of_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     nano().save(tmp_path / "m")
     mistakes = {
         f"{tmp_path / 'm'}": "--out",
-        f"{tmp_path / 'm'} --out {tmp_path / 'm'}": "holds a model already",
+        f"{tmp_path / 'm'} --out {tmp_path / 'm'}": "already holds a model",
         f"{tmp_path / 'm'} --out {tmp_path / 'm' / 'config.json'}": "is a file: give a folder",
         f"{tmp_path / 'nothing'} --out {tmp_path / 'x'}": "there is no model in",
         f"{tmp_path / 'm'} --out {tmp_path / 'x'} --dtype int4": "invalid choice 'int4'",

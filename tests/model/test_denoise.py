@@ -272,7 +272,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     (one,) = model.denoise("the Cat sat", 0.999)
     assert code == 0 and out == f"{one.text}\n" and one.edits
     first, second, *listed = err.splitlines()
-    assert first == "read in the model's alphabet as 'the cat sat'"
+    assert first == "the model's codec reads this text as 'the cat sat'"
     assert second == "t = 0.999: 96.1 % of the tokens are taken to be noise" and len(listed) == len(one.edits)
     code, out, _ = run(f"denoise 'the Cat sat' --model {tmp_path}/udlm --at 0.999 --num-samples 2 --steps 3 --json", capsys)
     found = json.loads(out)

@@ -1,6 +1,6 @@
-"""What several commands share: the names of options, and the objects that they mean.
+"""Options that several commands share, and functions that turn them into models, devices and texts.
 
-torch is imported inside the functions, so that `unnoise --help` answers at once.
+Functions import torch when they are called, so that `unnoise --help` answers at once.
 """
 
 import os
@@ -17,31 +17,28 @@ if TYPE_CHECKING:
     from unnoise.model.model import Model
 
 BUNDLED = "stories"
-DEFAULT_MODEL = f"the newest in runs/, else the bundled {BUNDLED}"
+DEFAULT_MODEL = f"the newest model in runs/, or the bundled model {BUNDLED}"
 Json = Annotated[bool, arg(name="json", help="Print one JSON object.")]
-Dark = Annotated[bool, arg(help="Draw the picture on a dark background.")]
+Dark = Annotated[bool, arg(help="Use a dark background for the picture.")]
 ModelName = Annotated[
     str | None,
-    arg(
-        help="Folder of a trained model, a bundled name, or a model from elsewhere (a path, or a hub id); "
-        f"default: {DEFAULT_MODEL}."
-    ),
+    arg(help=f"Folder of a model, name of a bundled model, or Hugging Face hub id; default: {DEFAULT_MODEL}."),
 ]
 ModelNames = Annotated[
     tuple[str, ...],
     arg(
-        help="Folder of a trained model, a bundled name, or a model from elsewhere (a path, or a hub id); given several times, "
-        f"models are put side by side; default: {DEFAULT_MODEL}."
+        help="Folder of a model, name of a bundled model, or Hugging Face hub id. Repeat --model to compare several models. "
+        f"Default: {DEFAULT_MODEL}."
     ),
     UseAppendAction,
 ]
-Layout = Literal["mdlm", "sedd", "bd3lm", "udlm", "duo", "gidd", "flexmdm"]  # published ones that are written
-Device = Annotated[str, arg(help="Device to compute on: auto, cpu, cuda, …")]
-Seed = Annotated[int, arg(help="Seed of the random numbers.")]
+Layout = Literal["mdlm", "sedd", "bd3lm", "udlm", "duo", "gidd", "flexmdm"]  # published layouts that can be written
+Device = Annotated[str, arg(help="Device: auto, cpu, cuda, mps, …")]
+Seed = Annotated[int, arg(help="Random seed.")]
 
 
 def model_folders() -> list[Path]:
-    """Bundled models, then those in runs/, oldest first; the last is the default."""
+    """Return the folders of the bundled models, then of those in runs/, oldest first. The last is the default model."""
     bundled = sorted(
         (path.parent for path in BUNDLED_MODELS.glob("*/config.json")), key=lambda path: (path.name == BUNDLED, path.name)
     )
@@ -50,49 +47,49 @@ def model_folders() -> list[Path]:
 
 
 def bundled(folder: Path) -> bool:
-    """Whether a model came with the package."""
+    """Return whether a model comes with the package."""
     return folder.parent == BUNDLED_MODELS
 
 
 def open_model(
     name: str | None, device: str, mask_token: int | None = None, method: str | None = None, codec: str | None = None
 ) -> "Model":
-    """The model that a person means: a folder, a bundled name, a hub id, or the newest. The rest is as for `load`."""
+    """Load a model by its name, or the default model. See `unnoise.load` for the other arguments."""
     from unnoise.model.io import load
 
     return load(folder_of(name), mask_token, method, codec).to(device_named(device))
 
 
 def named_models(names: Sequence[str]) -> dict[str, Path]:
-    """Return the folders of models by short names that differ; the default model where none is named."""
+    """Return the folders of models by short, distinct names. Without names, return the default model."""
     if len(set(names)) < len(names):
-        raise ValueError(f"each --model is given once, found {' '.join(names)}")
+        raise ValueError(f"give each --model once, found {' '.join(names)}")
     folders = {name: folder_of(name) for name in names} or {model_folders()[-1].name: model_folders()[-1]}
     short = [Path(name).name for name in folders]
     return {last if short.count(last) == 1 else name: folders[name] for name, last in zip(folders, short, strict=True)}
 
 
 def open_models(names: Sequence[str], device: str) -> "dict[str, Model]":
-    """Open the models of these names, by short names."""
+    """Load several models, by short names."""
     return {title: open_model(str(folder), device) for title, folder in named_models(names).items()}
 
 
 def only_model(names: Sequence[str], what: str) -> str | None:
-    """Return the name of the one model that is given, if any; raise ValueError if there are several."""
+    """Return the only name, or None if there is none. Raise ValueError if there are several."""
     if len(names) > 1:
         raise ValueError(f"{what} takes one --model, found {' and '.join(names)}")
     return names[0] if names else None
 
 
 def folder_of(name: str | None) -> Path:
-    """Where that model is."""
+    """Return the folder of a model, by default of the default model."""
     from unnoise.checkpoint.ours import folder_of
 
     return model_folders()[-1] if name is None else folder_of(name)
 
 
 def device_named(name: str) -> str:
-    """`auto` is CUDA where there is one, else the CPU."""
+    """Return the name of a device that works. `auto` is CUDA if it is available, otherwise the CPU."""
     import torch
 
     if name == "auto":
@@ -107,7 +104,7 @@ def device_named(name: str) -> str:
 
 
 def text_of(argument: str) -> str:
-    """The text that a person means: a file's, standard input's for -, or the argument itself."""
+    """Return the text of a file, standard input for `-`, or the argument itself."""
     from unnoise.data.corpus import read_text
 
     if argument == "-":
@@ -118,32 +115,32 @@ def text_of(argument: str) -> str:
             return read_text(path)
         if path.is_dir() and (os.sep in argument or argument in (".", "..")):
             raise ValueError(f"{argument} is a folder: give a text, a file, or - for standard input")
-    except OSError:  # longer than a file's name can be
+    except OSError:  # the text is too long for the name of a file
         return argument
     if " " not in argument and (path.suffix in (".txt", ".md", ".gz") or argument.startswith(("/", "./", "../", "~/"))):
-        raise ValueError(f"there is no file {argument}; a text can be given in quotes, a file by its path")
+        raise ValueError(f"there is no file {argument}: give the path of a file, or a text in quotes")
     return argument
 
 
 def printable(value: object) -> str:
-    """A text from a file as a terminal may show it: no control characters, so that none can steer it."""
+    """Return a value without control characters, which could take over the terminal."""
     return "".join(c if c.isprintable() else "�" for c in str(value))
 
 
 def say_read(read: str | None) -> None:
-    """Print to stderr what a text became in the model's alphabet, if it is another text there (see `Codec.read_as`)."""
+    """Print to stderr how the codec encoded a text, if it changed the text (see `Codec.read_as`)."""
     if read is not None:
-        print(f"read in the model's alphabet as {read[:200]!r}{'…' if len(read) > 200 else ''}", file=sys.stderr)
+        print(f"the model's codec reads this text as {read[:200]!r}{'…' if len(read) > 200 else ''}", file=sys.stderr)
 
 
 def percent(share: float, digits: int = 0) -> str:
-    """A share in percent; one that would be shown as none is said to be less than the least that is shown."""
+    """Return a share in percent. A positive share that would round to zero is shown as "< 1 %"."""
     least = 10.0**-digits
     return f"< {least:g} %" if 0 < 100 * share <= least / 2 else f"{100 * share:.{digits}f} %"
 
 
 def at_least(least: int, **counts: int | None) -> None:
-    """ValueError naming the first count that is given and too small."""
+    """Raise ValueError if a number is too small, with the name of its option."""
     for name, count in counts.items():
         if count is not None and count < least:
             raise ValueError(f"--{name.replace('_', '-')} must be ≥ {least}, found {count}")

@@ -12,51 +12,50 @@ from unnoise.cli.base import Json, open_model
 
 @dataclass
 class ConvertCommand:
-    """Save a model in another form: a published one in our format, with smaller weights, or with recommended sampling options.
+    """Convert a model: to the format of this package, to smaller weights, or to other recommended sampling options.
 
     Example: unnoise convert runs/first --out small --dtype int8 --sampling sampler=confidence,steps=64,temperature=0.9
     """
 
     source: Annotated[
         Positional[str],
-        arg(metavar="SRC", help="Folder of a trained model, a bundled name, or a model from elsewhere (a path, or a hub id)."),
+        arg(metavar="SRC", help="Folder of a model, name of a bundled model, or Hugging Face hub id."),
     ]
-    out: Annotated[Path, arg(help="Folder to write.")]
+    out: Annotated[Path, arg(help="Output folder.")]
     dtype: Annotated[
         Literal["float32", "float16", "bfloat16", "int8"] | None,
         arg(
-            help="Type of the weights in the file (int8 has a scale for each row of a matrix); float32 once loaded; "
-            "default: unchanged."
+            help="Data type of the saved weights. int8 stores a scale for each row of a matrix. Weights are loaded as float32. "
+            "Default: unchanged."
         ),
     ] = None
     sampling: Annotated[
         str | None,
         arg(
-            help="Recommended options to set, some of sampler=…,steps=…,temperature=…,top_p=…, the others stay; none "
-            "removes them all."
+            help="Recommended sampling options to set, such as sampler=confidence,steps=64 (also temperature and top_p). "
+            "Other options keep their values; none removes all."
         ),
     ] = None
-    mask_token: Annotated[int | None, arg(help="Of a published diffusion model: its mask, where its files do not say.")] = None
-    method: Annotated[str | None, arg(help="Of a published diffusion model: what it is, such as bd3lm:block=4.")] = None
+    mask_token: Annotated[int | None, arg(help="Mask token of a published model, if its files do not name it.")] = None
+    method: Annotated[str | None, arg(help="Method of a published model, such as bd3lm:block=4.")] = None
     codec: Annotated[
         str | None,
         arg(
-            help="Of a published model without a tokenizer: text8-35, gpt2:FOLDER, another name of a codec, a tokenizer.json, "
-            "or a folder with one."
+            help="Codec of a published model without a tokenizer: text8-35, gpt2:FOLDER, another codec, or a tokenizer.json "
+            "or its folder."
         ),
     ] = None
     as_json: Json = False
 
     def run(self) -> int:
-        """Load, save, and say how large it is."""
         from unnoise.checkpoint.ours import CONFIG, WEIGHTS
         from unnoise.model.options import checked_sampling
         from unnoise.training.prepare import check_out
 
         check_out(self.out)
         if (self.out / CONFIG).exists():
-            raise ValueError(f"{self.out} holds a model already: choose another --out")
-        model = open_model(self.source, "cpu", self.mask_token, self.method, self.codec)
+            raise ValueError(f"{self.out} already holds a model: choose another --out")
+        model = open_model(self.source, "cpu", mask_token=self.mask_token, method=self.method, codec=self.codec)
         if self.sampling is not None:
             kept: dict[str, Any] = {} if self.sampling == "none" else dict(model.sampling)
             model.sampling = checked_sampling(model, kept | sampling_settings(self.sampling))
@@ -70,12 +69,12 @@ class ConvertCommand:
             return 0
         print(f"wrote {self.out}: {model.num_parameters:,} parameters as {dtype}, {size / 1e6:.2f} MB")
         if model.sampling:
-            print("it recommends " + ", ".join(f"{name} {value}" for name, value in model.sampling.items()))
+            print("recommended sampling: " + ", ".join(f"{name} {value}" for name, value in model.sampling.items()))
         return 0
 
 
 def sampling_settings(text: str) -> dict[str, Any]:
-    """What `--sampling` means: settings with commas between them; a sampler's own fields follow its colon."""
+    """Parse `--sampling`: settings separated by commas. The fields of a sampler follow its colon."""
     from unnoise.model.options import RECOMMENDED
 
     found: dict[str, Any] = {}
@@ -93,7 +92,6 @@ def sampling_settings(text: str) -> dict[str, Any]:
 
 
 def _number(text: str) -> int | float | str:
-    """The number that is meant, or the text itself."""
     try:
         return int(text) if text.lstrip("+-").isdigit() else float(text)
     except ValueError:

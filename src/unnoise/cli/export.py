@@ -12,25 +12,24 @@ from unnoise.cli.base import Json, Layout, open_model
 
 @dataclass
 class ExportCommand:
-    """Write a model with the network ddit in a published layout, for the code of that paper.
+    """Export a model with the network ddit to the checkpoint layout of a paper's code.
 
     Example: unnoise export runs/ddit --to mdlm --out runs/ddit-mdlm
     """
 
-    source: Annotated[Positional[str], arg(metavar="MODEL", help="Folder of a trained model, or a published one.")]
-    to: Annotated[Layout, arg(help="The layout.")]
-    out: Annotated[Path, arg(help="Folder to write.")]
+    source: Annotated[Positional[str], arg(metavar="MODEL", help="Folder of a model, or Hugging Face hub id.")]
+    to: Annotated[Layout, arg(help="Checkpoint layout.")]
+    out: Annotated[Path, arg(help="Output folder.")]
     as_json: Json = False
 
     def run(self) -> int:
-        """Load, write, and say how large it is."""
         from unnoise.checkpoint.export import export
         from unnoise.checkpoint.ours import CONFIG
         from unnoise.training.prepare import check_out
 
         check_out(self.out)
         if (self.out / CONFIG).exists():
-            raise ValueError(f"{self.out} holds a model already: choose another --out")
+            raise ValueError(f"{self.out} already holds a model: choose another --out")
         model = open_model(self.source, "cpu")
         file = export(model, self.to, self.out)
         size = file.stat().st_size

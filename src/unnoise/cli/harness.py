@@ -11,51 +11,48 @@ from unnoise.cli.base import Device, Json, ModelName, Seed, at_least, open_model
 
 @dataclass
 class HarnessCommand:
-    """Tasks of lm-evaluation-harness (extra `eval`): answers by bounds that never noise the prompt, exact where that is cheap.
+    """Run tasks of lm-evaluation-harness (needs the extra `eval`).
+
+    Answers are scored by a bound that never noises the prompt. The bound is exact where that is cheap.
 
     Example: unnoise harness --model runs/first --tasks path/to/lambada_test.jsonl --limit 100
     """
 
     tasks: Annotated[
         tuple[str, ...],
-        arg(
-            help="Names that the harness knows, or files: .jsonl with `text` (LAMBADA), or `question`, `choices` and `answer`."
-        ),
+        arg(help="Names of tasks, or .jsonl files with records of `text` (LAMBADA) or of `question`, `choices` and `answer`."),
     ]
     model: ModelName = None
-    draws: Annotated[int, arg(help="Of the bound of each answer; one where that is exact (ar, blocks of one, one token).")] = (
-        128
-    )
-    limit: Annotated[int | None, arg(help="At most so many documents of each task.")] = None
-    fewshot: Annotated[int | None, arg(help="Examples before each question; default: the task's.")] = None
+    draws: Annotated[
+        int, arg(help="Draws of the bound of each answer. Exact answers (ar, blocks of one token, one token) take one.")
+    ] = 128
+    limit: Annotated[int | None, arg(help="Largest number of documents of each task.")] = None
+    fewshot: Annotated[int | None, arg(help="Examples before each question; default: the task's own number.")] = None
     no_greedy: Annotated[
-        bool, arg(help="Do not find out whether answers of several tokens are what the model would write (LAMBADA's acc).")
+        bool, arg(help="Do not check whether the model would generate answers of several tokens (acc of LAMBADA).")
     ] = False
-    steps: Annotated[int | None, arg(help="Network calls for each text that is written.")] = None
-    sampler: Annotated[str | None, arg(help="For texts that are written; default: the model's own.")] = None
+    steps: Annotated[int | None, arg(help="Network calls per generated sample.")] = None
+    sampler: Annotated[str | None, arg(help="Sampler of generated samples; default: the model's own.")] = None
     seed: Seed = 0
     device: Device = "auto"
     as_json: Json = False
 
     def run(self) -> int:
-        """Run the tasks and print."""
-        from unnoise.cli.base import device_named
+        from unnoise.evaluation.harness import HarnessOptions
         from unnoise.evaluation.harness_tasks import run_harness
 
         if not self.tasks:
             raise ValueError("name at least one task, such as: --tasks path/to/lambada_test.jsonl")
         at_least(1, draws=self.draws, limit=self.limit, steps=self.steps)
-        model = open_model(self.model, device_named(self.device))
-        found = run_harness(
-            model,
-            self.tasks,
-            self.draws,
-            self.seed,
-            not self.no_greedy,
-            self.limit,
-            self.fewshot,
-            {"steps": self.steps, "sampler": self.sampler},
+        options = HarnessOptions(
+            draws=self.draws,
+            seed=self.seed,
+            check_greedy=not self.no_greedy,
+            steps=self.steps,
+            sampler=self.sampler,
         )
+        model = open_model(self.model, self.device)
+        found = run_harness(model, self.tasks, options, limit=self.limit, fewshot=self.fewshot)
         print(json.dumps(found, default=str) if self.as_json else _described(found))
         return 0
 
@@ -75,7 +72,7 @@ def _described(found: dict[str, Any]) -> str:
         drawn = answers["asked"] - answers["exact"]
         lines.append(f"{answers['asked']} answers, {answers['exact']} of them exact")
         if drawn:
-            lines[-1] += f", {drawn} by {answers['draws']} draws of the bound: ± {answers['mean_stderr_nats']:.3f} nats"
+            lines[-1] += f", {drawn} from {answers['draws']} draws of the bound (± {answers['mean_stderr_nats']:.3f} nats)"
     if answers["shortened"]:
         lines.append(f"{answers['shortened']} prompts were longer than the model's length and lost their beginning")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The options of a command as `--help` shows them."""
+"""Help texts and placeholders of options, for `--help`."""
 
 import ast
 import inspect
@@ -13,14 +13,14 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from tyro.conf import arg
 
 KINDS = {int: "INT", float: "FLOAT", str: "STR", Path: "PATH"}
-SAID_BY_THE_HELP = ("None", "True", "False", "", "''")  # defaults that the words of an option explain
+HIDDEN = ("None", "True", "False", "", "''")  # defaults that the help text explains
 
 
 def prepare_help(command: type[Any]) -> None:
-    """Annotate the fields of a command, and of the dataclasses it derives from, for `--help`.
+    """Annotate the fields of a command, and of its base dataclasses, with their help.
 
-    An optional value is shown as `--steps INT`, and a default only where it is a value that one could type. The docstring
-    below a field is its help, as one paragraph; a field that a subclass declares again keeps it.
+    The docstring below a field is its help text, also where a subclass declares the field again. `--help` shows an optional value
+    as `--steps INT`, and a default only if a user could type it.
     """
     described: dict[str, str] = {}
     for cls in reversed([cls for cls in command.__mro__ if is_dataclass(cls)]):
@@ -57,14 +57,13 @@ def field_docstrings(cls: type[Any]) -> dict[str, str]:
 
 
 def _annotated(annotation: Any, described: str | None, aliases: tuple[str, ...] | None) -> Any:
-    """Return the annotation of a field with its help, if it has none yet."""
     plain, *metadata = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
     shown = arg(help=described, metavar=_metavar(plain), help_behavior_hint=default_hint, aliases=aliases)
-    return Annotated[plain, shown, *metadata]  # what a field says itself comes last and wins
+    return Annotated[plain, shown, *metadata]  # the last annotation wins, so a field may override its help
 
 
 def _metavar(annotation: Any) -> str | None:
-    """Return how the value of an optional field is shown, None for other fields."""
+    """Return the placeholder for the value of an optional field, or None for another field."""
     if get_origin(annotation) not in (Union, types.UnionType):
         return None
     kinds = [kind for kind in get_args(annotation) if kind is not types.NoneType]
@@ -77,5 +76,5 @@ def _metavar(annotation: Any) -> str | None:
 
 
 def default_hint(default: str) -> str:
-    """Return what `--help` adds about the default of an option."""
-    return "" if default in SAID_BY_THE_HELP else f"(default: {default})"
+    """Return the note on the default of an option in `--help`."""
+    return "" if default in HIDDEN else f"(default: {default})"

@@ -1,4 +1,4 @@
-"""Ctrl-C that loses nothing."""
+"""Graceful stop on Ctrl-C or SIGTERM."""
 
 import signal
 import sys
@@ -6,7 +6,7 @@ from types import FrameType
 
 
 class StopRequest:
-    """Becomes true at the first Ctrl-C or SIGTERM, so that the step can end and the run be saved; the second ends at once."""
+    """Flag set by the first Ctrl-C or SIGTERM, after which training finishes its step and saves. The second stops at once."""
 
     def __init__(self) -> None:
         self.requested = False

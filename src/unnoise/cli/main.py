@@ -1,19 +1,21 @@
-"""The command line: the commands, and how they end.
+"""The command line: its commands, and the exit code and message of a user's mistake.
 
-A user's mistake is one sentence on standard error and exit code 2.
+Errors of tyro are described from its structured events. They are not part of tyro's public interface, so pyproject.toml limits
+its version.
 """
 
-import contextlib
 import difflib
-import io
+import functools
+import operator
 import os
 import re
 import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import tyro
+from tyro import _errors
 from tyro.conf import FlagCreatePairsOff, OmitSubcommandPrefixes, subcommand
 
 from unnoise.cli.base import only_model
@@ -68,39 +70,45 @@ COMMANDS: dict[str, type[Any]] = {
     "studio": StudioCommand,
     "demo": DemoCommand,
 }
-ABOUT = "Discrete diffusion models, text first: train, write, fill in, measure."
+ABOUT = "Train, sample and evaluate discrete diffusion models of text, images and molecules."
 CONFIG = (OmitSubcommandPrefixes, FlagCreatePairsOff)
+TYPES = {
+    "INT": "a whole number",
+    "FLOAT": "a number",
+    "INT|{auto}": "a whole number or auto",
+    "[INT [INT ...]]": "whole numbers",
+    "[FLOAT [FLOAT ...]]": "numbers",
+}
 
 
 def parse(arguments: list[str]) -> Any:
-    """The command that was typed, or ValueError with what cannot be read of it.
+    """Parse the command line into a command, or raise ValueError.
 
-    A run has the options of its recipe, and one that is resumed those that it was begun with, wherever none is typed.
+    The defaults of a training run are those of its recipe, or of the run that it resumes.
     """
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
-            command = tyro.cli(_union(), prog="unnoise", description=ABOUT, args=arguments, config=CONFIG)
-            command = _with_defaults(command, arguments) if isinstance(command, RunCommand) else command
-    except SystemExit as stop:
-        if not stop.code:  # --help
-            raise
-        raise ValueError(_sentence(said.getvalue(), arguments)) from None
-    _check_models(command, arguments)
+
+    def fail(event: _errors.ParseErrorEvent) -> NoReturn:
+        raise ValueError(_describe(event, arguments))
+
+    with _errors.on_parse_error(fail):
+        command = tyro.cli(_all_commands(), prog="unnoise", description=ABOUT, args=arguments, config=CONFIG)
+        command = _with_defaults(command, arguments) if isinstance(command, RunCommand) else command
+    if not isinstance(vars(command).get("model"), tuple):  # tyro keeps the last --model of a command that takes one
+        given = [arguments[i + 1] for i, word in enumerate(arguments[:-1]) if word == "--model"]
+        given += [word.partition("=")[2] for word in arguments if word.startswith("--model=")]
+        only_model(given, f"unnoise {arguments[0]}")
     return command
 
 
-def _check_models(command: Any, arguments: list[str]) -> None:
-    """Raise ValueError if several models are given to a command that takes one."""
-    if isinstance(vars(command).get("model"), tuple):  # which takes several
-        return
-    given = [arguments[i + 1] for i, word in enumerate(arguments[:-1]) if word == "--model"]
-    given += [word.partition("=")[2] for word in arguments if word.startswith("--model=")]
-    only_model(given, f"unnoise {arguments[0]}")
+def _all_commands() -> Any:
+    """Return the union of all commands as a type for tyro."""
+    for command in COMMANDS.values():
+        prepare_help(command)
+    return functools.reduce(operator.or_, (Annotated[command, subcommand(name)] for name, command in COMMANDS.items()))
 
 
 def _with_defaults(command: RunCommand, arguments: list[str]) -> RunCommand:
-    """The same command, read with the options of its recipe, or of the run that it goes on with, as defaults."""
+    """Parse a training command again with the options of its recipe, or of the run that it resumes, as defaults."""
     name, *typed = arguments
     known = kept_defaults(command.defaults(), typed)
     method = command.method if command.method and command.recipe is None else known.get("method", "")
@@ -108,56 +116,53 @@ def _with_defaults(command: RunCommand, arguments: list[str]) -> RunCommand:
         raise ValueError(f"missing from unnoise {name}: METHOD, a name from unnoise ls, or --recipe")
     if not known:
         return command
-    flags = {field for field, value in vars(command).items() if isinstance(value, bool)}  # off by default: typed, they turn on
+    flags = {field for field, value in vars(command).items() if isinstance(value, bool)}  # a flag that is typed is True
     values = {field: value for field, value in known.items() if field not in flags}
     default = replace(command, **{**values, "method": method}, **dict.fromkeys(flags, False))
     again = tyro.cli(type(command), prog=f"unnoise {name}", args=typed, default=default, config=CONFIG)
     return replace(again, method=method, **{field: vars(again)[field] or known.get(field, False) for field in flags})
 
 
-def _union() -> Any:
-    """All commands as one type for tyro."""
-    chosen: Any = None
-    for name, command in COMMANDS.items():
-        prepare_help(command)
-        one = Annotated[command, subcommand(name)]
-        chosen = one if chosen is None else chosen | one
-    return chosen
+def _describe(event: _errors.ParseErrorEvent, arguments: list[str]) -> str:
+    """Return a sentence for an error of tyro."""
+    command = arguments[0] if arguments and arguments[0] in COMMANDS else None
+    match event:
+        case _errors.UnrecognizedArgs(tokens=tokens) if command is None:
+            message = f"unknown command {tokens[0]!r}: use one of {', '.join(COMMANDS)}"
+        case _errors.UnrecognizedArgs(tokens=[option, *_]) if option.startswith("--"):
+            message = f"unknown option {option}{_nearest(option, COMMANDS[command or ''])}"
+        case _errors.UnrecognizedArgs(tokens=[word, *_]):
+            message = f"unexpected argument {word!r} (put a text with spaces in quotes)"
+        case _errors.MissingSubcommand():
+            message = f"name a command, one of {', '.join(COMMANDS)}"
+        case _errors.MissingArgs(missing_arguments=missing):
+            names = [one.arg.lowered.metavar if one.arg.is_positional() else one.arg.display_name() for one in missing]
+            message = f"missing from unnoise {command}: {', '.join(map(str, names))}"
+        case _errors.BadValue(argument=argument):
+            message = f"{argument.display_name()} needs a value"
+        case _errors.InvalidChoice(argument=argument, value=value, choices=choices):
+            listed = ", ".join(sorted(set(choices) - {"None"}))
+            message = f"{argument.display_name()} must be one of {listed}, found {value!r}"
+        case _errors.InstantiationFailure(argument=argument, message=reason) if argument is not None:
+            expected = TYPES.get(str(argument.lowered.metavar), str(argument.lowered.metavar))
+            found = re.search("'.*?'", reason)
+            message = f"{argument.display_name()} must be {expected}, found {found[0] if found else reason}"
+        case _errors.InstantiationFailure(message=message):  # raised by the command's own checks
+            return message
+        case _:
+            message = "these options contradict each other"
+    return f"{message}; see unnoise {f'{command} ' if command else ''}--help"
 
 
-def _sentence(box: str, arguments: list[str]) -> str:
-    """What tyro says in a box, in one line: its first part, and the commands there are, where that was the question."""
-    framed = box.startswith("╭")  # elsewhere the title is a part of its own
-    inside = [line.strip("│ ") for line in box.splitlines() if not line.startswith(("╭", "╰"))]
-    parts = re.split(r"\n[─-]{8,}\n", "\n".join(inside).strip())
-    kept = [" ".join(part.split()) for part in (parts if framed else parts[1:])]
-    words = kept[0].rstrip(".")
-    for pattern, plain in (
-        (r"invalid literal for int\(\) with base 10: ('.*')", r"\1 is not a whole number"),
-        (r"could not convert string to float: ('.*')", r"\1 is not a number"),
-        (r"(?i)error parsing \w+Command: ", ""),
-        (r"no type matching \S+ could be instantiated from .*: ('.*' is not a (?:whole )?number)", r"\1"),
-    ):
-        words = re.sub(pattern, plain, words)
-    words = "; ".join([words, *(part for part in kept[1:] if part.startswith("Available subcommands"))])
-    if re.match("Unrecognized options: [^-]", words) and "Available" not in words:
-        words += " (a text with spaces goes in quotes)"
-    elif found := re.match(r"Unrecognized options: (--[\w-]+)", words):
-        words += _nearest(found[1], arguments)
-    where = f"{arguments[0]} " if arguments and arguments[0][:1] != "-" and "Available" not in words else ""
-    return f"{words[:1].lower()}{words[1:]}; see unnoise {where}--help"
-
-
-def _nearest(option: str, arguments: list[str]) -> str:
-    """The option that was probably meant."""
-    command = COMMANDS.get(arguments[0])
-    names = [f"--{field.name.removeprefix('as_').replace('_', '-')}" for field in fields(command)] if command else []
+def _nearest(option: str, command: type[Any]) -> str:
+    """Return a hint with the option that is spelled most like an unknown one."""
+    names = [f"--{field.name.removeprefix('as_').replace('_', '-')}" for field in fields(command)]
     near = difflib.get_close_matches(option, names, 1, 0.7)
-    return f": did you mean {near[0]}?" if near else ""
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parse and run; returns the exit code."""
+    """Run a command line and return the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments == ["--version"]:
         from unnoise import __version__
@@ -168,21 +173,17 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def exit_code(act: Callable[[], int]) -> int:
-    """What a command returns; 2 after one sentence about a user's mistake, 130 after Ctrl-C."""
+    """Return the result of `act`, 2 after the message of a user's mistake, or 130 after Ctrl-C."""
     try:
         return act()
     except ValueError as error:
-        return _said(str(error), 2)
+        message, code = str(error), 2
     except BrokenPipeError:
         return 0
     except OSError as error:
-        return _said(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 2)
+        message, code = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", 2
     except KeyboardInterrupt:
-        return _said("stopped", 130)
-
-
-def _said(words: str, code: int) -> int:
-    """The exit code, after a sentence on standard error; of several processes on a machine, one speaks."""
-    if os.environ.get("LOCAL_RANK", "0") == "0":
-        print(f"unnoise: {words}", file=sys.stderr)
+        message, code = "stopped", 130
+    if os.environ.get("LOCAL_RANK", "0") == "0":  # one of several processes prints
+        print(f"unnoise: {message}", file=sys.stderr)
     return code
