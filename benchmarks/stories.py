@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import unnoise
 from unnoise.data.corpus import corpus
-from unnoise.evaluation.generative import distinct, entropy
+from unnoise.evaluation.generative import char_entropy, distinct_n
 from unnoise.model.options import SamplingOptions
 
 
@@ -28,7 +28,7 @@ def word_entropy(texts: Sequence[str]) -> float:
 
 def row(name: str, texts: Sequence[str], judge: unnoise.Model | None) -> str:
     """One line of the table."""
-    figures = [f"{entropy(texts):.3f}", f"{word_entropy(texts):.3f}", f"{distinct(texts):.3f}"]
+    figures = [f"{char_entropy(texts):.3f}", f"{word_entropy(texts):.3f}", f"{distinct_n(texts, 1):.3f}"]
     if judge is not None:
         tokens = sum(len(judge.codec.encode(text)) for text in texts)
         figures.insert(0, f"{math.exp(judge.score(texts).nats / tokens):.2f}")

@@ -18,14 +18,13 @@ from exact_models import ToyNetwork, toy_model
 from toy import Toy, expected, pairs, quadrature
 from unnoise.data import Bpe, Bytes, Characters, Text8
 from unnoise.data.codec import LETTERS
-from unnoise.evaluation import generative
 from unnoise.evaluation.benchmarks import BENCHMARKS
 from unnoise.evaluation.chunks import Wrapping, characters_of, chunk, pieces
 from unnoise.evaluation.compare import compare
 from unnoise.evaluation.conditional import conditional, greedy
-from unnoise.evaluation.frontier import frontier, measured
-from unnoise.evaluation.generative import OwnJudge, qualities
-from unnoise.evaluation.harness import Continuation, HarnessModel, greedy_at_once
+from unnoise.evaluation.frontier import frontier
+from unnoise.evaluation.generative import FrontierOptions, LikelihoodJudge, TextMeasures, measure_texts, qualities
+from unnoise.evaluation.harness import Continuation, HarnessModel, HarnessOptions, greedy_at_once
 from unnoise.evaluation.lm_eval_model import _continuation
 from unnoise.evaluation.mauve import features, mauve
 from unnoise.evaluation.protocols import PROTOCOLS, Evaluation, Figure, evaluate
@@ -364,7 +363,7 @@ def test_a_point_of_the_frontier_by_hand() -> None:
     texts = ["the cat sat on the mat", "a a a", "the dog and the cat and the dog"]
     judge = small("ar", Bpe.of([TEXT], 290), 12)
     model = small("mdlm", Text8(), 12)
-    found = measured(texts, model, OwnJudge(judge), "by hand", 0.5)
+    found = measure_texts(texts, model, LikelihoodJudge(judge), sampler="by hand", temperature=0.5)
     nats = [judge.score(text).nats for text in texts]
     tokens = [len(judge.codec.encode(text)) for text in texts]
     perplexity = math.exp(sum(nats) / sum(tokens))
@@ -384,30 +383,26 @@ def test_a_point_of_the_frontier_by_hand() -> None:
 
 
 def test_nothing_that_a_model_recommends_shapes_what_is_compared() -> None:
-    model, judge = small("mdlm", length=12), OwnJudge(small("ar", length=12))
+    model, judge = small("mdlm", length=12), LikelihoodJudge(small("ar", length=12))
     model.sampling = {"temperature": 0.1, "top_p": 0.3}
     plain = small("mdlm", length=12)
     assert model.generate(3, steps=6, sampler="ancestral") != plain.generate(3, steps=6, sampler="ancestral")
-    for one in (lambda m: list(qualities(m, judge, ("ancestral",), (6,), samples=3)),
-                lambda m: list(frontier(m, judge, ("ancestral",), (1.0,), steps=6, samples=3))):  # fmt: skip
-        assert one(model) == one(plain)
+    options = FrontierOptions(samplers=("ancestral",), calls=(6,), temperatures=(1.0,), steps=6, num_samples=3)
+    for measure in (qualities, frontier):
+        assert list(measure(model, judge, options)) == list(measure(plain, judge, options))
 
 
 def test_a_judge_of_another_alphabet_is_refused() -> None:
-    judge = OwnJudge(small("ar"))
+    judge = LikelihoodJudge(small("ar"))
     with pytest.raises(ValueError, match="the judge has another alphabet"):
-        generative.weigh(["The Cat!"], judge)
+        measure_texts(["The Cat!"], judge.model, judge)
+    with pytest.raises(ValueError, match="the judge has another alphabet"):
+        judge.judged("The Cat!")
 
 
 def test_perplexity_is_two_to_the_bits() -> None:
-    class Fixed:
-        def reads(self, text: str) -> bool:
-            return True
-
-        def bits_per_char(self, texts: Any) -> float:
-            return 3.0
-
-    assert generative.weigh(["ab"], Fixed()).perplexity == 8
+    found = TextMeasures("x", 1.0, 1, 20.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    assert found.char_perplexity == 8
 
 
 # ---- MAUVE -------------------------------------------------------------------------------------------------------------
@@ -443,7 +438,7 @@ def test_mauve_is_of_as_many_written_as_real_texts(monkeypatch: pytest.MonkeyPat
 
 def test_the_end_of_a_long_prompt_is_kept() -> None:
     """Three letters of answer leave room for the last five of eight letters of prompt."""
-    asked = HarnessModel(small("ar"), draws=4)
+    asked = HarnessModel(small("ar"), HarnessOptions(draws=4))
     long, short = asked.loglikelihood([("abcdefghijklm", " no"), ("ijklm", " no")])
     assert long.log_p == pytest.approx(short.log_p, abs=1e-5) and long.shortened and not short.shortened
     other = asked.loglikelihood([("abcde", " no")])[0]
@@ -453,7 +448,7 @@ def test_the_end_of_a_long_prompt_is_kept() -> None:
 
 
 def test_requests_of_other_temperatures_are_not_mixed() -> None:
-    asked = HarnessModel(small("ar", length=12), draws=4)
+    asked = HarnessModel(small("ar", length=12), HarnessOptions(draws=4))
     prompts = [Continuation("abc", tokens=9), Continuation("abc", tokens=9, temperature=5.0)]
     surest, drawn = asked.generate(prompts)
     assert surest == asked.generate(prompts[:1])[0] and drawn != surest
@@ -465,7 +460,7 @@ def test_requests_of_other_temperatures_are_not_mixed() -> None:
 def test_errors_of_whole_texts() -> None:
     for method in ("mdlm", "udlm"):
         model = small(method)
-        found = HarnessModel(model, draws=64).rolling(["abcdefghijkl"])[0]
+        found = HarnessModel(model, HarnessOptions(draws=64)).rolling(["abcdefghijkl"])[0]
         score = model.score("abcdefghijkl", 16, 0, error=0.0)
         assert score.stderr is not None and found.log_p == pytest.approx(-score.nats)
         assert found.stderr == pytest.approx(score.stderr * 12 * math.log(2)) and found.stderr > 0
@@ -474,13 +469,13 @@ def test_errors_of_whole_texts() -> None:
 @torch.no_grad()
 def test_an_answer_has_the_noise_of_its_number() -> None:
     model = small("mdlm")
-    asked = HarnessModel(model, draws=8)
+    asked = HarnessModel(model, HarnessOptions(draws=8))
     pairs_ = [("ab", "cdef"), ("abc", "def"), ("abcd", "efg")]
     found = asked.loglikelihood(pairs_)
     for number, (prompt, answer) in enumerate(pairs_):
         x = torch.from_numpy(model.codec.encode(prompt + answer))[None]
         known = (torch.arange(x.shape[1]) < len(prompt))[None]
-        alone = conditional(model, x, known, 8, numbers=torch.tensor([number]))
+        alone = conditional(model, x, known, draws=8, numbers=torch.tensor([number]))
         assert (found[number].log_p, found[number].stderr) == pytest.approx((-float(alone.nats), float(alone.stderr)))
 
 
@@ -489,7 +484,7 @@ def test_which_answers_are_known_to_be_greedy() -> None:
     """Without a check only those that one call tells exactly; for noise that is no mask none."""
     for method in ("mdlm", "udlm"):
         model = small(method)
-        asked = HarnessModel(model, draws=4, check_greedy=False)
+        asked = HarnessModel(model, HarnessOptions(draws=4, check_greedy=False))
         found = asked.loglikelihood([("abcdef", letter) for letter in LETTERS])
         assert sum(one.greedy for one in found) == (method == "mdlm")
         if method == "mdlm":

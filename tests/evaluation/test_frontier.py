@@ -12,8 +12,16 @@ import unnoise
 from unnoise import Masked, MeanPrediction
 from unnoise.cli.main import main
 from unnoise.data import Bpe, Text8
-from unnoise.evaluation.frontier import Point, best, distinct_n, frontier, measured, ratio_error, token_entropy
-from unnoise.evaluation.generative import OwnJudge
+from unnoise.evaluation.frontier import best, frontier
+from unnoise.evaluation.generative import (
+    FrontierOptions,
+    LikelihoodJudge,
+    TextMeasures,
+    distinct_n,
+    measure_texts,
+    ratio_error,
+    token_entropy,
+)
 from unnoise.evaluation.mauve import can_mauve, features, mauve
 from unnoise.sampler import sample
 from unnoise.sampler.float32_gumbel import Float32Gumbel, gumbel_argmax
@@ -34,35 +42,36 @@ def test_variety_by_hand() -> None:
     assert token_entropy([1, 1, 2, 2]) == pytest.approx(math.log(2)) and token_entropy([3, 3, 3]) == 0
     assert ratio_error([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]) == 0 and ratio_error([1.0, 3.0], [1.0, 1.0]) == pytest.approx(1.0)
     assert distinct_n(["a b a b", "a b"], 2) == pytest.approx(2 / 4) and distinct_n(["a"], 2) == 0
-    points = [Point("x", 1, ppl, 0, h, 0, 0, 0) for ppl, h in ((10, 2), (5, 1), (11, 1.5), (5, 0.5))]
+    points = [TextMeasures("x", 1, 0, ppl, 0, h, 0, 0, 0, 0) for ppl, h in ((10, 2), (5, 1), (11, 1.5), (5, 0.5))]
     assert best(points) == points[:2]
-    points = [Point("x", 1, ppl, 0, h, 0, 0, 0) for ppl, h in ((10, 2), (9, 2), (9, 2), (8, 1), (8, 1.5))]
+    points = [TextMeasures("x", 1, 0, ppl, 0, h, 0, 0, 0, 0) for ppl, h in ((10, 2), (9, 2), (9, 2), (8, 1), (8, 1.5))]
     assert best(points) == [points[1], points[2], points[4]]  # as varied at less, and twice the same
 
 
 def test_the_judge_reads_texts_in_its_own_tokens() -> None:
     """Uniform predictions of an untrained judge give a perplexity equal to the size of the judge's vocabulary."""
     codec = Bpe.of([TEXT], 300)
-    judge = OwnJudge(unnoise.Model.build("ar", codec, length=12, width=16, depth=1, heads=2))
-    found = measured([TEXT, "the cat"], small("mdlm"), judge, "by hand", 1.0)
+    judge = LikelihoodJudge(unnoise.Model.build("ar", codec, length=12, width=16, depth=1, heads=2))
+    found = measure_texts([TEXT, "the cat"], small("mdlm"), judge, sampler="by hand")
     assert found.perplexity == pytest.approx(codec.vocab, rel=1e-4)
     tokens = sum(len(codec.encode(text)) for text in (TEXT, "the cat"))
     assert found.bits_per_char == pytest.approx(tokens * math.log2(codec.vocab) / len(TEXT + "the cat"), rel=1e-4)
 
 
 def test_colder_texts_are_less_varied() -> None:
-    found = list(frontier(small("mdlm"), OwnJudge(small("ar")), ("ancestral",), (0.05, 1.0), steps=12, samples=12))
+    options = FrontierOptions(samplers=("ancestral",), temperatures=(0.05, 1.0), steps=12, num_samples=12)
+    found = list(frontier(small("mdlm"), LikelihoodJudge(small("ar")), options))
     assert [point.temperature for point in found] == [0.05, 1.0] and found[0].entropy < found[1].entropy
     assert found[0].distinct_1 <= 1 and found[0].mauve is None
 
 
 def test_empty_texts_are_left_out_and_none_at_all_is_said() -> None:
-    judge, model = OwnJudge(small("ar")), small("mdlm")
-    one = measured(["the cat"], model, judge, "x", 1.0)
-    assert one.left_out == 0 and measured(["", "the cat", " "], model, judge, "x", 1.0) == one._replace(left_out=2)
-    assert measured(["The Cat", "the cat"], model, judge, "x", 1.0) == one._replace(left_out=1)
+    judge, model = LikelihoodJudge(small("ar")), small("mdlm")
+    one = measure_texts(["the cat"], model, judge, sampler="x")
+    assert one.left_out == 0 and measure_texts(["", "the cat", " "], model, judge, sampler="x") == one._replace(left_out=2)
+    assert measure_texts(["The Cat", "the cat"], model, judge, sampler="x") == one._replace(left_out=1)
     with pytest.raises(ValueError, match="all texts by x at temperature 1 are empty"):
-        measured(["", " "], model, judge, "x", 1.0)
+        measure_texts(["", " "], model, judge, sampler="x")
 
 
 def test_features_are_what_the_head_reads_at_the_last_token() -> None:
@@ -109,8 +118,9 @@ def test_float32_gumbel_is_otherwise_the_ancestral_sampler() -> None:
     share = torch.bincount(x.flatten(), minlength=4) / x.numel()
     assert torch.allclose(share, torch.tensor([0.6, 0.3, 0.1, 0.0]), atol=0.03)
     assert not Float32Gumbel().keeps_distribution
+    options = FrontierOptions(samplers=("first-hitting",), float32_gumbel=True)
     with pytest.raises(ValueError, match="name ancestral alone"):
-        list(frontier(small("mdlm"), OwnJudge(small("ar")), ("first-hitting",), float32_gumbel=True))
+        list(frontier(small("mdlm"), LikelihoodJudge(small("ar")), options))
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import torch
 import unnoise
 from unnoise.cli.main import main
 from unnoise.data import Bpe, Characters, Text8
-from unnoise.evaluation.generative import OwnJudge, Quality, weigh
+from unnoise.evaluation.generative import LikelihoodJudge, TextMeasures, measure_texts
 from unnoise.evaluation.saved_points import SavedPoints, fingerprint
 from unnoise.model.model import Model
 
@@ -96,17 +96,17 @@ def test_fingerprints_tell_models_apart() -> None:
 def test_a_file_of_another_kind_is_not_written_over(content: str, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (home / "q.json").write_text(content)
     code, out, err = run(QUALITY, capsys)
-    assert code == 2 and not out and err.count("\n") == 1 and "q.json is there and holds no measured points" in err
+    assert code == 2 and not out and err.count("\n") == 1 and "q.json exists and holds no measured points" in err
     assert (home / "q.json").read_text() == content
 
 
 def test_saved_points_are_written_one_by_one(tmp_path: Path) -> None:
-    point = Quality("x", 1, 2.0, 3.0, 0.5)
-    saved = SavedPoints(tmp_path / "p.json", Quality, judge="j")
+    point = TextMeasures("x", 1.0, 1, 2.0, 3.0, 0.5, 0.5, 0.5, 0.5, 0.5)
+    saved = SavedPoints(tmp_path / "p.json", TextMeasures, judge="j")
     for i in range(3):
         assert saved.get(lambda: point, i=i) == point
         assert len(json.loads((tmp_path / "p.json").read_text())["points"]) == i + 1
-    again = SavedPoints(tmp_path / "p.json", Quality, judge="j")
+    again = SavedPoints(tmp_path / "p.json", TextMeasures, judge="j")
     assert again.get(lambda: pytest.fail("measured again"), i=1) == point and again.found == 1
     assert [path.name for path in tmp_path.iterdir()] == ["p.json"]
 
@@ -115,9 +115,10 @@ def test_texts_that_cannot_be_judged_are_counted(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Report them, and measure the others."""
-    by = OwnJudge(small("ar"))
-    plain = weigh(["the cat", "a hat"], by)
-    assert plain.left_out == 0 and weigh(["the cat", "Ωmega", "", "a hat", "it’s"], by) == plain._replace(left_out=3)
+    by = LikelihoodJudge(small("ar"))
+    plain = measure_texts(["the cat", "a hat"], by.model, by)
+    some = measure_texts(["the cat", "Ωmega", "", "a hat", "it’s"], by.model, by)
+    assert plain.left_out == 0 and some == plain._replace(left_out=3)
     monkeypatch.setattr(Model, "generate", lambda *_, **__: ["the cat", "the \x80at"])
     code, _, err = run(QUALITY, capsys)
     assert code == 0 and "1 text by a with ancestral at 2 calls left out: empty, or outside the judge's alphabet" in err

@@ -19,8 +19,8 @@ HIDDEN = ("None", "True", "False", "", "''")  # defaults that the help text expl
 def prepare_help(command: type[Any]) -> None:
     """Annotate the fields of a command, and of its base dataclasses, with their help.
 
-    The docstring below a field is its help text, also where a subclass declares the field again. `--help` shows an optional value
-    as `--steps INT`, and a default only if a user could type it.
+    The docstring below a field is its help text, also where a subclass declares the field again.
+    `--help` shows an optional value as `--steps INT`, and a default only if a user could type it.
     """
     described: dict[str, str] = {}
     for cls in reversed([cls for cls in command.__mro__ if is_dataclass(cls)]):

@@ -1,24 +1,22 @@
-"""The picture of quality against variety."""
+"""The picture of a judge's perplexity against the entropy of the texts."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from unnoise.display.plot import by_sampler
 from unnoise.display.style import legend, look, picture, series
-from unnoise.evaluation.frontier import Point
-from unnoise.evaluation.generative import REAL
+from unnoise.evaluation.generative import REAL, TextMeasures
 
 
-def plot_frontier(points: Sequence[Point], path: Path, title: str, *, dark: bool = False) -> None:
-    """The judge's perplexity against the entropy of the texts, a line for each sampler over temperatures; lower and further to
-    the right is better."""
-    by_sampler: dict[str, list[Point]] = {}
-    several = len({point.model for point in points if point.sampler != REAL}) > 1
-    for point in points:
-        named = several and point.sampler != REAL
-        by_sampler.setdefault(f"{point.model}, {point.sampler}" if named else point.sampler, []).append(point)
+def plot_frontier(points: Sequence[TextMeasures], path: Path, title: str, *, dark: bool = False) -> None:
+    """Draw the judge's perplexity against the entropy of the texts, a line for each sampler over temperatures.
+
+    Lower and further to the right is better.
+    """
+    lines = by_sampler(points)
     pale = look(dark).dim
     with picture(path, width=7.5, height=4.8, dark=dark) as axes:
-        for i, (name, line) in enumerate((name, line) for name, line in by_sampler.items() if name != REAL):
+        for i, (name, line) in enumerate((name, line) for name, line in lines.items() if name != REAL):
             ordered = sorted(line, key=lambda point: point.temperature)
             axes.errorbar(
                 [p.entropy for p in ordered],
@@ -33,7 +31,7 @@ def plot_frontier(points: Sequence[Point], path: Path, title: str, *, dark: bool
             for p in ordered:
                 place = (p.entropy, p.perplexity)
                 axes.annotate(f"{p.temperature:g}", place, fontsize=8, xytext=(5, -10), textcoords="offset points")
-        for real in by_sampler.get(REAL, []):
+        for real in lines.get(REAL, []):
             axes.axhline(real.perplexity, color=pale, alpha=0.5, linewidth=0.8, zorder=0)
             axes.axvline(real.entropy, color=pale, alpha=0.5, linewidth=0.8, zorder=0)
             errors = {"xerr": real.entropy_stderr, "yerr": real.perplexity_stderr, "elinewidth": 0.7, "ecolor": pale}
@@ -56,6 +54,6 @@ def plot_frontier(points: Sequence[Point], path: Path, title: str, *, dark: bool
 
 
 def _few_labels(value: float, _: float) -> str:
-    """Names 2 and 5 of each power of ten, between the ticks of the powers."""
+    """Return the label of a minor tick: only 2 and 5 of each power of ten."""
     first = f"{value:e}"[0]
     return f"{value:g}" if first in "25" else ""

@@ -1,4 +1,4 @@
-"""Pictures of runs and models: training curves, the loss by noise level, quality of samples."""
+"""Pictures of training curves, of the loss at each noise level, and of the quality of samples."""
 
 import json
 import math
@@ -10,14 +10,14 @@ import torch
 from unnoise.data.corpus import corpus
 from unnoise.denoiser import predict_clean
 from unnoise.display.style import legend, look, picture, pictures, series
-from unnoise.evaluation.generative import REAL, Quality
+from unnoise.evaluation.generative import REAL, TextMeasures
 from unnoise.model.model import Model
 from unnoise.process.base import Process, gather
 from unnoise.training.callback import LOG
 
 
 def read_log(folder: Path) -> tuple[list[tuple[int, float]], list[tuple[int, float, float]]]:
-    """A run's log: (step, loss in bits) and (step, bits on held-out text, standard error)."""
+    """Return the log of a run: (step, loss in bits), and (step, bits on held-out text, standard error)."""
     if not (folder / LOG).exists():
         raise ValueError(f"{folder} has no training log ({LOG})")
     lines = [json.loads(line) for line in (folder / LOG).read_text(encoding="utf-8").splitlines()]
@@ -26,7 +26,7 @@ def read_log(folder: Path) -> tuple[list[tuple[int, float]], list[tuple[int, flo
 
 
 def plot_curve(folder: Path, path: Path, *, dark: bool = False) -> None:
-    """The training curve of a run: the bound on held-out text, and below it the loss that is trained, which may be no bound."""
+    """Draw the bound of a run on held-out text, and below it the training loss, which need not be a bound."""
     losses, points = read_log(folder)
     with pictures(path, height=5.0, rows=2, dark=dark) as (above, below):
         if points:
@@ -39,12 +39,12 @@ def plot_curve(folder: Path, path: Path, *, dark: bool = False) -> None:
             steps, values = zip(*losses, strict=True)
             below.plot(steps, values, color=look(dark).dim, alpha=0.5, linewidth=0.7)
             below.plot(steps, smoothed(values), color="C0")
-            below.set_ylim(0, sorted(values)[int(0.99 * (len(values) - 1))] * 1.2)  # a few wild draws may stick out
+            below.set_ylim(0, sorted(values)[int(0.99 * (len(values) - 1))] * 1.2)  # leave a few outliers outside
         below.set(xlabel="step", ylabel="training loss, bits")
 
 
 def smoothed(values: Sequence[float], memory: float = 0.95) -> list[float]:
-    """The running mean of a noisy curve."""
+    """Return the exponential moving average of a noisy curve."""
     found: list[float] = []
     for value in values:
         found.append(value if not found else memory * found[-1] + (1 - memory) * value)
@@ -97,22 +97,28 @@ def losses_by_level(model: Model, data: str, levels: torch.Tensor) -> tuple[list
     return means, errors
 
 
-def plot_quality(found: Sequence[Quality], path: Path, title: str, *, dark: bool = False) -> None:
+def by_sampler(points: Sequence[TextMeasures]) -> dict[str, list[TextMeasures]]:
+    """Group results by sampler, and by model if there are several."""
+    several = len({point.model for point in points if point.sampler != REAL}) > 1
+    lines: dict[str, list[TextMeasures]] = {}
+    for point in points:
+        name = f"{point.model}, {point.sampler}" if several and point.sampler != REAL else point.sampler
+        lines.setdefault(name, []).append(point)
+    return lines
+
+
+def plot_quality(found: Sequence[TextMeasures], path: Path, title: str, *, dark: bool = False) -> None:
     """Draw the judge's perplexity and the entropy of texts against network calls, a line for each model and sampler."""
-    several = len({point.model for point in found if point.sampler != REAL}) > 1
-    lines: dict[str, list[Quality]] = {}
-    for point in found:
-        named = several and point.sampler != REAL
-        lines.setdefault(f"{point.model}, {point.sampler}" if named else point.sampler, []).append(point)
+    lines = by_sampler(found)
     left_out = sum(point.left_out for point in found)
     with pictures(path, height=5.5, rows=2, dark=dark) as (above, below):
         for real in lines.pop(REAL, []):
-            for axes, value in ((above, real.perplexity), (below, real.entropy)):
+            for axes, value in ((above, real.char_perplexity), (below, real.char_entropy)):
                 axes.axhline(value, color=look(dark).dim, alpha=0.5, linewidth=3, label=REAL)
         for i, (name, points) in enumerate(lines.items()):
             calls = [point.calls for point in points]
-            above.plot(calls, [point.perplexity for point in points], label=name, **series(i))
-            below.plot(calls, [point.entropy for point in points], label=name, **series(i))
+            above.plot(calls, [point.char_perplexity for point in points], label=name, **series(i))
+            below.plot(calls, [point.char_entropy for point in points], label=name, **series(i))
         calls = sorted({point.calls for points in lines.values() for point in points})
         above.set_xscale("log", base=2)
         above.set_xticks(calls, [str(number) for number in calls])

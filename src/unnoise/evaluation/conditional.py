@@ -1,9 +1,9 @@
-"""Bounds on −log p(answer | prompt): the prompt is read as it stands, and only the answer is noised.
+"""Bounds on −log p(answer | prompt), in which only the answer is noised.
 
-For masked noise that is the model's own conditional, and the number of masks is drawn instead of a time (`MaskCounts`; ARDM,
-arXiv:2110.02037; LLaDA, arXiv:2502.09992), stratified over the draws. For one free token and a network that ignores t one call
-is exact. Elsewhere, as with uniform noise, a prompt that is kept clean is a heuristic: the bound is then one of the model that
-`infill` draws from.
+For masked noise this is the model's own conditional. The number of masks is drawn instead of a time, and stratified over the
+draws (`MaskCounts`; ARDM, arXiv:2110.02037; LLaDA, arXiv:2502.09992). One network call is exact if one token is free and the
+network ignores t. For other noise, such as uniform noise, a clean prompt is a heuristic: the result is a bound on the
+distribution that `infill` samples from.
 """
 
 import math
@@ -28,17 +28,21 @@ from unnoise.process import Masked
 from unnoise.process.base import gather
 from unnoise.rng import RowGenerator, seed_of
 
-SETS = 4  # independent sets of draws, from which the error comes
-ROWS = 32  # rows of one network call, at most
+SETS = 4  # independent sets of draws, which give the standard error
+ROWS = 32  # largest number of rows of one network call
 Draw = Callable[[Tensor, Tensor, Tensor, RowGenerator], Tensor]
 """x, free [B, L], v [B] uniform on [0, 1), generator → nats [B]: one draw."""
 
 
 @dataclass(frozen=True)
 class Conditional:
-    """Nats of each of N answers and the standard error of each by drawing: [N] float64; error of their sum; draws of each.
+    """Bounds of N answers in nats.
 
-    exact: whether each is −log p itself: [N] bool.
+    nats: bound of each answer [N] float64.
+    stderr: standard error of each bound over the draws [N] float64.
+    error: standard error of the sum of all bounds.
+    draws: number of draws of each answer [N].
+    exact: whether each bound is −log p itself [N] bool.
     """
 
     nats: Tensor
@@ -50,12 +54,21 @@ class Conditional:
 
 @torch.no_grad()
 def conditional(
-    model: Model, x: Tensor, known: Tensor, draws: int = 128, seed: int = 0, sets: int = SETS, numbers: Tensor | None = None
+    model: Model,
+    x: Tensor,
+    known: Tensor,
+    *,
+    draws: int = 128,
+    seed: int = 0,
+    sets: int = SETS,
+    numbers: Tensor | None = None,
 ) -> Conditional:
-    """−log p(the rest | the positions `known`), or a bound on it: x [N, L] long, known [N, L] bool.
+    """Return −log p(x at the other positions | x at the positions `known`), or a bound on it.
 
-    draws: of each answer, in `sets` independent sets; one where that is exact. numbers: of the rows, which decide their noise
-    with the seed; by default 0…N − 1.
+    x: tokens [N, L] long.
+    known: positions that are given [N, L] bool.
+    draws: number of draws of each answer, in `sets` independent sets. An exact answer takes one draw.
+    numbers: numbers of the rows, which determine their noise together with the seed. Default: 0…N − 1.
     """
     if sets < 2 or draws < sets:
         raise ValueError(f"an error bar needs at least {max(sets, 2)} draws, found {draws}")
@@ -82,7 +95,7 @@ def conditional(
 
 
 def _rows(estimator: Draw, x: Tensor, free: Tensor, numbers: Tensor, each: int, seed: int) -> Tensor:
-    """`each` draws for every row, stratified among each other: [N, each] float64. A row's depend on its number alone."""
+    """Return stratified draws of every row: [N, each] float64. The draws of a row depend only on its number."""
     rows = torch.arange(len(x), device=x.device).repeat_interleave(each)
     place = torch.arange(each, device=x.device).repeat(len(x))
     shift = RowGenerator(seed_of(seed, each), numbers).uniform((len(x),)) if each > 1 else _spread(seed, numbers)
@@ -99,15 +112,12 @@ def _rows(estimator: Draw, x: Tensor, free: Tensor, numbers: Tensor, each: int, 
 
 
 def _spread(seed: int, numbers: Tensor) -> Tensor:
-    """u + n·golden ratio mod 1, with one u for all: each uniform, together evenly spread: [N]."""
+    """Return u + n·(golden ratio) mod 1 with one u for all rows: each is uniform, together they are evenly spread: [N]."""
     return (RowGenerator(seed, numbers).uniform(()) + TURN * numbers.double()) % 1
 
 
-# ---- one draw, for each kind of model -----------------------------------------------------------------------------------
-
-
 def estimator_of(model: Model) -> Draw:
-    """One draw of the conditional bound of this model, or ValueError where there is none."""
+    """Return the function that draws the conditional bound of a model, or raise ValueError if there is none."""
     bound, denoiser = model.bound, model.denoiser
     if isinstance(bound, Autoregressive):
         return lambda x, free, v, generator: next_token_nats(model, x, free)
@@ -120,7 +130,7 @@ def estimator_of(model: Model) -> Draw:
         return lambda x, free, v, generator: (
             random_part(bound, denoiser, x, free, v, generator) + noise_end(bound, denoiser, x, free)
         )
-    raise ValueError(f"{model.method.name} has no bound on a text that goes on a given one")
+    raise ValueError(f"{model.method.name} has no bound on −log p(answer | prompt)")
 
 
 def counts_masks(model: Model) -> bool:
@@ -129,7 +139,7 @@ def counts_masks(model: Model) -> bool:
 
 
 def is_exact(model: Model, free: Tensor) -> Tensor:
-    """For which answers one draw is −log p itself: free [N, L] → [N] bool."""
+    """Return for which answers one draw is −log p itself: free [N, L] → [N] bool."""
     if model.method.exact:
         return torch.ones(len(free), dtype=torch.bool, device=free.device)
     one_call = model.method.time_free and (counts_masks(model) or isinstance(model.bound, BlockElbo))
@@ -137,20 +147,20 @@ def is_exact(model: Model, free: Tensor) -> Tensor:
 
 
 def next_token_nats(model: Model, x: Tensor, free: Tensor) -> Tensor:
-    """Σ_free −log p(x^i | x^{<i}): [B], exact; what is given must stand before what is not."""
+    """Return Σ_free −log p(x^i | x^{<i}), which is exact: [B]. All given positions must come before the free ones."""
     _check_prefix(free)
     return -(gather(next_token_log_probs(model, x), x) * free).sum(-1)
 
 
 def next_token_log_probs(model: Model, x: Tensor) -> Tensor:
-    """log p(x^i | x^{<i}) of every token: [B, L] → [B, L, K]."""
+    """Return log p(x^i | x^{<i}) at every position: [B, L] → [B, L, K]."""
     network = next_token_denoiser(model.denoiser, "the autoregressive likelihood")
     start = torch.full_like(x[:, :1], model.process.vocab)
     return network.next_token(torch.cat([start, x[:, :-1]], 1), None)[0]
 
 
 def block_nats(bound: BlockElbo, denoiser: Denoiser, x: Tensor, free: Tensor, v: Tensor, generator: RowGenerator) -> Tensor:
-    """Σ_k m/j·Σ over j masked of the m free positions of block k of −log μ(x^i | the rest of the block, x^{<k}): [B]."""
+    """Return Σ_k m/j · Σ_i −log μ(x^i | rest of block k, x^{<k}), over j masked of the m free positions i of block k: [B]."""
     _check_prefix(free)
     hidden, share = bound.hide_at(free, v, generator)
     return bound.at(denoiser, x, hidden, share, torch.where(hidden, 1 / share.clamp_min(1e-9), 0))
@@ -158,18 +168,15 @@ def block_nats(bound: BlockElbo, denoiser: Denoiser, x: Tensor, free: Tensor, v:
 
 def _check_prefix(free: Tensor) -> None:
     if not bool((free.long().diff(dim=1) >= 0).all()):
-        raise ValueError("this model reads left to right: what is given must stand before what is to be judged")
-
-
-# ---- would it have written just this? -----------------------------------------------------------------------------------
+        raise ValueError("this model generates from left to right: all given positions must come before the others")
 
 
 @torch.no_grad()
 def greedy(model: Model, x: Tensor, known: Tensor) -> Tensor:
-    """Whether the model, taking the likeliest token each time, writes just this after what is given: [N] bool.
+    """Return whether greedy sampling, given the positions `known`, generates x: [N] bool.
 
-    Left to right for ar; for masked noise the surest position first, one a call, as LLaDA's evaluation does (in blocks, those
-    of the first unfinished block). False for other noise, where nothing is written once and for all.
+    Autoregressive models sample from left to right. Masked models unmask the most confident position first, one per call, as in
+    LLaDA's evaluation (block diffusion: of the first unfinished block). The result is False for other noise.
     """
     model.network.eval()
     x, free = x.to(model.device), ~known.to(model.device)
@@ -191,7 +198,7 @@ def greedy(model: Model, x: Tensor, known: Tensor) -> Tensor:
 
 
 def _surest(model: Model, x: Tensor, hidden: Tensor, block: int) -> tuple[Tensor, Tensor]:
-    """The likeliest token of the surest position of each row, and that position: [B] long each."""
+    """Return the most probable token at the most confident position of each row, and that position: [B] long each."""
     process = model.process
     assert isinstance(process, Masked)
     first = hidden.long().argmax(1) // block

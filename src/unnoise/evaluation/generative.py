@@ -1,42 +1,34 @@
-"""How good written texts are: what a judge thinks of them, with their variety beside it.
+"""Quality and variety of generated texts.
 
-A judge's perplexity alone can be had by writing the same easy words for ever, so the entropy of the texts' characters and the
-share of distinct words always stand beside it.
+A sampler can lower the perplexity that a judge assigns to its texts by repeating a few easy words. So perplexity is always
+reported together with the entropy of the texts and the share of distinct words.
 """
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
+
+from unnoise.evaluation.mauve import features, mauve
 from unnoise.evaluation.saved_points import SavedPoints, fingerprint
-from unnoise.model.io import load
-from unnoise.model.likelihood import Score
 from unnoise.model.model import Model
+from unnoise.sampler import Sampler
 
 JUDGE = "wiki-ar"  # the bundled judge
 REAL = "real text"
 COMPARED = ("ancestral", "first-hitting", "confidence", "entropy-bounded", "remasking")
-BY_TOKEN = ("first-hitting", "left-to-right")  # one call for each token, however many steps are asked for
+BY_TOKEN = ("first-hitting", "left-to-right")  # samplers that take one network call per token
 CALLS = (16, 32, 64, 128, 256)
+TEMPERATURES = (0.7, 0.8, 0.9, 1.0)
 OTHER_ALPHABET = "the judge has another alphabet than these texts: use a judge with the same codec"
 
 
-class Judge(Protocol):
-    """A distribution of texts."""
-
-    def reads(self, text: str) -> bool:
-        """Return whether the alphabet of the judge holds a text as it is."""
-        ...
-
-    def bits_per_char(self, texts: Sequence[str]) -> float:
-        """−log₂ p of the texts for each character of them."""
-        ...
-
-
-class OwnJudge:
-    """A model with an exact likelihood: ours, or a language model from elsewhere, judged after its begin token."""
+class LikelihoodJudge:
+    """A judge of texts: a model with an exact likelihood, of this package or a published language model."""
 
     def __init__(self, model: Model):
         if not model.method.exact:
@@ -44,111 +36,201 @@ class OwnJudge:
         self.model = model
 
     def reads(self, text: str) -> bool:
-        """Return whether encoding changes nothing in a text."""
+        """Return whether the judge's codec encodes a text without changes."""
         return self.model.codec.read_as(text) is None
 
-    def bits_per_char(self, texts: Sequence[str]) -> float:
-        """Exact, each text by itself."""
-        return self._score(texts).bits_per_char
-
-    def judged(self, texts: Sequence[str]) -> tuple[float, int, int]:
-        """Nats of all texts, and how many tokens of the judge's own codec, and characters, they have."""
-        score = self._score(texts)
-        return score.nats, sum(len(self.model.codec.encode(text)) for text in texts), score.characters
-
-    def _score(self, texts: Sequence[str]) -> Score:
-        score = self.model.score(texts)
+    def judged(self, text: str) -> tuple[float, int, int]:
+        """Return −log p(text) in nats, and the numbers of the judge's tokens and of characters."""
+        score = self.model.score([text])
         if score.read is not None:
             raise ValueError(OTHER_ALPHABET)
-        return score
+        return score.nats, len(self.model.codec.encode(text)), score.characters
 
 
-def judge(name: str | Path = JUDGE) -> Judge:
-    """A judge by its name: a bundled model, smollm2 (the extra `eval`), or whatever else `load` opens."""
-    return OwnJudge(load(name))
+@dataclass(frozen=True, kw_only=True)
+class FrontierOptions:
+    """Options for measuring a model's samples.
+
+    samplers: names of samplers. By default, those of `COMPARED` that the model supports (`qualities`), or the model's own.
+    calls: largest numbers of network calls, for `qualities`.
+    temperatures: temperatures, for `frontier`.
+    steps: largest number of network calls, for `frontier`.
+    num_samples: number of texts for each result.
+    float32_gumbel: whether to draw with float32 Gumbel noise, for `frontier`. Some papers' code does so and loses rare tokens.
+        Use it only to reproduce that artefact.
+    """
+
+    samplers: Sequence[str] = ()
+    calls: Sequence[int] = CALLS
+    temperatures: Sequence[float] = TEMPERATURES
+    steps: int = 128
+    num_samples: int = 16
+    seed: int = 0
+    float32_gumbel: bool = False
 
 
-class Quality(NamedTuple):
-    """Quality of texts by one sampler.
+class TextMeasures(NamedTuple):
+    """Measures of the texts of one sampler. The standard errors are over texts.
 
-    sampler: its name.
-    calls: network calls allowed for each text.
-    perplexity: the judge's, a character.
-    entropy: of the characters, in bits.
-    distinct: share of distinct words.
-    left_out: number of texts that are empty, or that the judge's alphabet does not hold; nothing else is about them.
-    model: name of the model, where there are several.
+    sampler: name of the sampler.
+    temperature: sampling temperature.
+    calls: largest number of network calls per text, 0 for real texts.
+    perplexity: exp(nats / tokens) of all texts together, in the judge's tokens.
+    bits_per_char: the judge's bits per character.
+    entropy: −Σ p log p in nats over the model's tokens of a text, the mean over texts.
+    char_entropy: −Σ p log₂ p in bits over the characters of all texts.
+    distinct_1, distinct_2, distinct_3: share of sequences of n words that are distinct.
+    mauve: MAUVE against real texts, if it was computed.
+    left_out: number of texts that were not judged: empty texts, and texts outside the judge's alphabet.
+    model: name of the model, if there are several.
     """
 
     sampler: str
+    temperature: float
     calls: int
     perplexity: float
+    bits_per_char: float
     entropy: float
-    distinct: float
+    char_entropy: float
+    distinct_1: float
+    distinct_2: float
+    distinct_3: float
+    mauve: float | None = None
+    perplexity_stderr: float = 0.0
+    entropy_stderr: float = 0.0
     left_out: int = 0
     model: str = ""
 
+    @property
+    def char_perplexity(self) -> float:
+        """The judge's perplexity per character."""
+        return 2**self.bits_per_char
 
-def entropy(texts: Sequence[str]) -> float:
-    """Bits of the distribution of single characters, −Σ p log₂ p."""
+
+def char_entropy(texts: Sequence[str]) -> float:
+    """Return the entropy of the distribution of single characters, −Σ p log₂ p, in bits."""
     counts = Counter("".join(texts))
     total = sum(counts.values())
     return -sum(n / total * math.log2(n / total) for n in counts.values())
 
 
-def distinct(texts: Sequence[str]) -> float:
-    """The share of words that are distinct, over all texts together."""
-    words = " ".join(texts).split()
-    return len(set(words)) / max(len(words), 1)
+def token_entropy(row: Sequence[int]) -> float:
+    """Return −Σ p log p over the tokens of a text, in nats."""
+    return -sum(n / len(row) * math.log(n / len(row)) for n in Counter(row).values())
 
 
-def judged_texts(texts: Sequence[str], by: Judge, origin: str) -> list[str]:
-    """Return the texts that can be judged; raise ValueError if there is none.
+def distinct_n(texts: Sequence[str], n: int) -> float:
+    """Return the share of sequences of n words that are distinct, over all texts. No sequence spans two texts."""
+    words = [text.split() for text in texts]
+    grams = [tuple(row[i : i + n]) for row in words for i in range(len(row) - n + 1)]
+    return len(set(grams)) / max(len(grams), 1)
 
-    Empty texts, and texts with symbols that the judge's alphabet lacks, cannot.
+
+def ratio_error(above: Sequence[float], below: Sequence[float]) -> float:
+    """Return the standard error of Σ above / Σ below, by the delta method."""
+    ratio = sum(above) / sum(below)
+    left = [a - ratio * b for a, b in zip(above, below, strict=True)]
+    return statistics.stdev(left) * math.sqrt(len(left)) / sum(below) if len(left) > 1 else 0.0
+
+
+def measure_texts(
+    texts: Sequence[str],
+    model: Model,
+    judge: LikelihoodJudge,
+    *,
+    sampler: str = REAL,
+    temperature: float = 1.0,
+    calls: int = 0,
+    real: np.ndarray | None = None,
+    name: str = "",
+) -> TextMeasures:
+    """Measure texts. Raise ValueError if the judge can judge none of them.
+
+    model: model whose tokens are counted for the entropy.
+    real: features of real texts, for MAUVE.
+    name: name of the model in the result.
     """
-    written = [text for text in texts if text.strip()]
-    if not written:
-        raise ValueError(f"all texts by {origin} are empty: there is nothing to judge")
-    kept = [text for text in written if by.reads(text)]
-    if not kept:
+    count = len(texts)
+    texts = [text for text in texts if text.strip()]
+    if not texts:
+        raise ValueError(f"all texts by {sampler} at temperature {temperature:g} are empty: there is nothing to judge")
+    texts = [text for text in texts if judge.reads(text)]
+    if not texts:
         raise ValueError(OTHER_ALPHABET)
-    return kept
+    nats, tokens, characters = zip(*map(judge.judged, texts), strict=True)
+    entropies = [token_entropy(model.codec.encode(text).tolist()) for text in texts]
+    perplexity = math.exp(sum(nats) / sum(tokens))
+    return TextMeasures(
+        sampler=sampler,
+        temperature=temperature,
+        calls=calls,
+        perplexity=perplexity,
+        bits_per_char=sum(nats) / math.log(2) / sum(characters),
+        entropy=statistics.fmean(entropies),
+        char_entropy=char_entropy(texts),
+        distinct_1=distinct_n(texts, 1),
+        distinct_2=distinct_n(texts, 2),
+        distinct_3=distinct_n(texts, 3),
+        mauve=None if real is None else mauve(features(judge.model, texts), real),
+        perplexity_stderr=perplexity * ratio_error(nats, tokens),
+        entropy_stderr=statistics.stdev(entropies) / math.sqrt(len(entropies)) if len(entropies) > 1 else 0.0,
+        left_out=count - len(texts),
+        model=name,
+    )
 
 
-def weigh(texts: Sequence[str], by: Judge, sampler: str = REAL, calls: int = 0, model: str = "") -> Quality:
-    """Return the quality of texts of any origin."""
-    kept = judged_texts(texts, by, sampler)
-    left_out = len(texts) - len(kept)
-    return Quality(sampler, calls, 2 ** by.bits_per_char(kept), entropy(kept), distinct(kept), left_out, model)
+@dataclass(frozen=True, kw_only=True)
+class SampleSettings:
+    """Settings of the texts of one result. title: name of the sampler in the result."""
+
+    title: str
+    sampler: str | Sampler
+    steps: int
+    temperature: float = 1.0
+
+
+def measure_samples(
+    model: Model,
+    judge: LikelihoodJudge,
+    options: FrontierOptions,
+    settings: Sequence[SampleSettings],
+    *,
+    real: np.ndarray | None = None,
+    name: str = "",
+    saved: SavedPoints[TextMeasures] | None = None,
+) -> Iterator[TextMeasures]:
+    """Yield the measures of samples for each of several settings. The model's recommended sampling options have no effect.
+
+    saved: results that are not computed again, and the file to which new ones are added.
+    """
+    shared = {"model": name, "samples": options.num_samples, "seed": options.seed, "mauve": real is not None}
+    if saved is not None:
+        shared["weights"] = fingerprint(model)
+    for one in settings:
+
+        def measure(one: SampleSettings = one) -> TextMeasures:
+            drawn = {"steps": one.steps, "sampler": one.sampler, "temperature": one.temperature}
+            texts = model.generate(options.num_samples, top_p=1.0, seed=options.seed, **drawn)
+            about = {"sampler": one.title, "temperature": one.temperature, "calls": one.steps}
+            return measure_texts(texts, model, judge, real=real, name=name, **about)
+
+        about = {"sampler": one.title, "steps": one.steps, "temperature": one.temperature}
+        yield measure() if saved is None else saved.get(measure, **shared, **about)
 
 
 def qualities(
     model: Model,
-    by: Judge,
-    samplers: Sequence[str] = (),
-    calls: Sequence[int] = CALLS,
-    samples: int = 16,
-    seed: int = 0,
+    judge: LikelihoodJudge,
+    options: FrontierOptions,
     *,
     name: str = "",
-    saved: SavedPoints[Quality] | None = None,
-) -> Iterator[Quality]:
-    """Yield the quality of texts by each sampler at each number of calls.
-
-    The default samplers are those of `COMPARED` that serve the model.
-
-    The sampling options that a model recommends have no effect here.
-
-    name: name of the model in the results.
-    saved: points that are not measured again, and file to which new ones are added.
-    """
-    about = {} if saved is None else {"model": name, "weights": fingerprint(model), "samples": samples, "seed": seed}
-    for sampler in samplers or [one for one in COMPARED if one in model.samplers] or [model.own_sampler]:
-        for most in (model.length,) if sampler in BY_TOKEN else calls:
-
-            def measure(sampler: str = sampler, most: int = most) -> Quality:
-                texts = model.generate(samples, steps=most, sampler=sampler, temperature=1.0, top_p=1.0, seed=seed)
-                return weigh(texts, by, sampler, most, name)
-
-            yield measure() if saved is None else saved.get(measure, **about, sampler=sampler, calls=most)
+    saved: SavedPoints[TextMeasures] | None = None,
+) -> Iterator[TextMeasures]:
+    """Yield the measures of texts by each sampler at each number of network calls."""
+    samplers = options.samplers or [one for one in COMPARED if one in model.samplers] or [model.own_sampler]
+    settings = [
+        SampleSettings(title=sampler, sampler=sampler, steps=steps)
+        for sampler in samplers
+        for steps in ((model.length,) if sampler in BY_TOKEN else options.calls)
+    ]
+    return measure_samples(model, judge, options, settings, name=name, saved=saved)

@@ -1,12 +1,12 @@
-"""What lm-evaluation-harness asks of a model, answered with bounds: log p(answer | prompt), log p(text), and texts that go on.
+"""Requests of lm-evaluation-harness, answered with bounds: log p(answer | prompt), log p(text), and continuations of prompts.
 
-The answers do not need that package; `lm_eval_model.py` hands them to it.
+This module works without that package. `lm_eval_model.py` passes its requests on.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -17,16 +17,19 @@ from unnoise.network.batches import rows_at_once
 from unnoise.process.state import FREE
 from unnoise.sampler import sample
 
-DRAWS = 128  # of each answer, as in LLaDA's evaluation
-NEW_TOKENS = 256  # of a text that goes on, at most
-ROWS = 32  # of a batch, at most
+NEW_TOKENS = 256  # largest length of a continuation
+ROWS = 32  # largest batch
 
 
 class Answer(NamedTuple):
-    """log p(answer | prompt), or a lower bound on it (minus a bound in nats), and its standard error by drawing.
+    """Log-probability of an answer, given its prompt.
 
-    greedy: whether the model would have written just this, taking the likeliest token each time. exact: whether log_p is
-    log p itself. shortened: whether the beginning of the prompt did not fit into the model and was left out.
+    log_p: log p(answer | prompt), or a lower bound on it.
+    stderr: standard error of log_p over the draws.
+    draws: number of draws.
+    exact: whether log_p is log p itself.
+    greedy: whether greedy sampling from the prompt gives this answer.
+    shortened: whether the beginning of the prompt was cut off, because it did not fit into the model.
     """
 
     log_p: float
@@ -38,7 +41,7 @@ class Answer(NamedTuple):
 
 
 class WholeText(NamedTuple):
-    """log p(text), or a lower bound on it, its standard error by drawing, and into how many windows the text was cut."""
+    """Log-probability of a text, or a lower bound on it, summed over its windows."""
 
     log_p: float
     stderr: float
@@ -47,7 +50,7 @@ class WholeText(NamedTuple):
 
 
 class Continuation(NamedTuple):
-    """A text to go on with: up to one of the strings `until`, or so many tokens."""
+    """Prompt to continue, up to one of the strings `until` or for a number of tokens."""
 
     prompt: str
     until: tuple[str, ...] = ()
@@ -55,30 +58,38 @@ class Continuation(NamedTuple):
     temperature: float = 0.0
 
 
-@dataclass
-class HarnessModel:
-    """A model as an evaluation harness asks it.
+@dataclass(frozen=True, kw_only=True)
+class HarnessOptions:
+    """Options for answering the harness.
 
-    draws: of each bound. check_greedy: whether it is found out if an answer of several tokens is what the model would write; a
-    call for each token, for noise that is no mask always no. sampling: how texts that go on are written.
+    draws: number of draws of each bound. The default is that of LLaDA's evaluation.
+    check_greedy: whether to check if the model would generate an answer of several tokens, by one network call for each token.
+        The check fails for noise without a mask.
+    steps, sampler: options for sampling continuations. By default, those of the model.
     """
 
-    model: Model
-    draws: int = DRAWS
+    draws: int = 128
     seed: int = 0
     check_greedy: bool = True
-    sampling: dict[str, Any] | None = None
+    steps: int | None = None
+    sampler: str | None = None
 
-    def __post_init__(self) -> None:
-        if self.draws < SETS and not self.model.method.exact:
-            raise ValueError(f"an error bar needs at least {SETS} draws, found {self.draws}")
-        if self.model.codec.grid:
-            raise ValueError("the harness asks about texts, and this is a model of images")
 
-    # ---- how likely an answer is -------------------------------------------------------------------------------------
+class HarnessModel:
+    """A model that answers requests of the harness."""
+
+    def __init__(self, model: Model, options: HarnessOptions | None = None):
+        self.model, self.options = model, options or HarnessOptions()
+        if self.options.draws < SETS and not model.method.exact:
+            raise ValueError(f"an error bar needs at least {SETS} draws, found {self.options.draws}")
+        if model.codec.grid:
+            raise ValueError("the harness needs a model of text, found a model of images")
 
     def pair(self, prompt: str, answer: str) -> tuple[list[int], list[int]]:
-        """The tokens of a prompt and of its answer: encoded together and cut, blanks at the prompt's end with the answer."""
+        """Return the tokens of a prompt and of its answer, encoded together.
+
+        Spaces at the end of the prompt belong to the answer.
+        """
         kept = prompt.rstrip()
         answer = prompt[len(kept) :] + answer
         before = self.model.codec.encode(kept).tolist()
@@ -86,17 +97,17 @@ class HarnessModel:
         return before, whole[len(before) :]
 
     def loglikelihood(self, pairs: Sequence[tuple[str, str]]) -> list[Answer]:
-        """log p(answer | prompt) of each pair; the prompt is never noised."""
+        """Return log p(answer | prompt) of each pair, without noise on the prompt."""
         groups: dict[int, list[tuple[int, list[int], list[int], bool]]] = {}
         length = self.model.length
         found: dict[int, Answer] = {}
         for number, (prompt, answer) in enumerate(pairs):
             before, after = self.pair(prompt, answer)
             if not after:
-                found[number] = Answer(0.0, 0.0, 0, True, True, False)
+                found[number] = Answer(log_p=0.0, stderr=0.0, draws=0, exact=True, greedy=True, shortened=False)
                 continue
             if len(after) > length:
-                raise ValueError(f"an answer has {len(after)} tokens, and this model reads {length}: it cannot be judged whole")
+                raise ValueError(f"an answer has {len(after)} tokens, more than the model's length of {length}")
             shortened = len(before) + len(after) > length
             before = before[max(0, len(before) + len(after) - length) :]
             groups.setdefault(len(before) + len(after), []).append((number, before, after, shortened))
@@ -105,35 +116,38 @@ class HarnessModel:
             x = torch.tensor([before + after for _, before, after, _ in group])
             given = torch.tensor([len(before) for _, before, _, _ in group])
             known = torch.arange(x.shape[1]) < given[:, None]
-            bound = conditional(self.model, x, known, max(self.draws, SETS), self.seed, numbers=numbers)
+            bound = conditional(
+                self.model, x, known, draws=max(self.options.draws, SETS), seed=self.options.seed, numbers=numbers
+            )
             likeliest = (
-                greedy(self.model, x, known) if self.check_greedy else bound.exact & greedy_at_once(self.model, x, known)
+                greedy(self.model, x, known)
+                if self.options.check_greedy
+                else bound.exact & greedy_at_once(self.model, x, known)
             )
             for i, (number, _, _, shortened) in enumerate(group):
                 found[number] = Answer(
-                    -float(bound.nats[i]),
-                    float(bound.stderr[i]),
-                    int(bound.draws[i]),
-                    bool(bound.exact[i]),
-                    bool(likeliest[i]),
-                    shortened,
+                    log_p=-float(bound.nats[i]),
+                    stderr=float(bound.stderr[i]),
+                    draws=int(bound.draws[i]),
+                    exact=bool(bound.exact[i]),
+                    greedy=bool(likeliest[i]),
+                    shortened=shortened,
                 )
         return [found[number] for number in range(len(pairs))]
 
     def rolling(self, texts: Sequence[str]) -> list[WholeText]:
-        """The bound of whole texts, each in windows of the model's length."""
-        return [self._rolled(text) for text in texts]
-
-    def _rolled(self, text: str) -> WholeText:
-        draws = max(self.draws // 4, draws_for_error(self.model, 1, self.model.length))
-        score = self.model.score(text, draws, self.seed, error=0.0)
-        assert score.stderr is not None
-        return WholeText(-score.nats, score.stderr * score.characters * math.log(2), score.exact, score.windows)
-
-    # ---- texts that go on --------------------------------------------------------------------------------------------
+        """Return the bound of each text, in windows of the model's length."""
+        draws = max(self.options.draws // 4, draws_for_error(self.model, 1, self.model.length))
+        found = []
+        for text in texts:
+            score = self.model.score(text, draws, self.options.seed, error=0.0)
+            assert score.stderr is not None
+            stderr = score.stderr * score.characters * math.log(2)
+            found.append(WholeText(-score.nats, stderr, score.exact, score.windows))
+        return found
 
     def generate(self, requests: Sequence[Continuation]) -> list[str]:
-        """What follows each prompt; prompts of equal length are written together."""
+        """Sample a continuation of each prompt. Prompts of equal length share a batch."""
         groups: dict[tuple[int, int, float], list[tuple[int, list[int]]]] = {}
         for number, one in enumerate(requests):
             tokens = max(1, min(one.tokens, self.model.length - 1))
@@ -145,17 +159,22 @@ class HarnessModel:
             at_once = rows_at_once(given + tokens, ROWS, self.model.device)
             for start in range(0, len(group), at_once):
                 some = group[start : start + at_once]
-                rows = self._written([prompt for _, prompt in some], tokens, temperature, some[0][0])
+                rows = self._sample([prompt for _, prompt in some], tokens, temperature, some[0][0])
                 for (number, prompt), row in zip(some, rows, strict=True):
                     text = self.model.codec.decode_after(prompt, row[given:])
                     found[number] = until(text, requests[number].until)
         return [found[number] for number in range(len(requests))]
 
-    def _written(self, prompts: list[list[int]], tokens: int, temperature: float, first: int) -> list[list[int]]:
+    def _sample(self, prompts: list[list[int]], tokens: int, temperature: float, first: int) -> list[list[int]]:
         model = self.model
         if model.process.variable_length:
-            raise ValueError(f"{model.method.name} chooses the length of texts itself: it is not asked to go on with one here")
-        options = model.sampling_options({"seed": self.seed, **(self.sampling or {}), "temperature": temperature})
+            raise ValueError(
+                f"{model.method.name} samples texts of variable length, so it cannot continue a prompt in the harness"
+            )
+        mine = self.options
+        options = model.sampling_options(
+            {"seed": mine.seed, "steps": mine.steps, "sampler": mine.sampler, "temperature": temperature}
+        )
         sampler = options.resolve(model.method.sampler)
         model.check_sampler(sampler)
         given = torch.tensor([[*prompt, *[FREE] * tokens] for prompt in prompts])
@@ -175,7 +194,10 @@ class HarnessModel:
 
 
 def greedy_at_once(model: Model, x: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
-    """`greedy` for those answers for which one call tells: all of an exact model, and those of one token: [N] bool."""
+    """Return `greedy` of the answers that take one network call, and False for others: [N] bool.
+
+    One call is enough for an exact model, and for answers of one token.
+    """
     one_call = torch.full((len(x),), model.method.exact) | ((~known).sum(1) == 1)
     found = torch.zeros(len(x), dtype=torch.bool)
     if bool(one_call.any()):
@@ -184,6 +206,6 @@ def greedy_at_once(model: Model, x: torch.Tensor, known: torch.Tensor) -> torch.
 
 
 def until(text: str, stops: Sequence[str]) -> str:
-    """The text before the first of these strings."""
+    """Return the text before the first of these strings."""
     ends = [place for stop in stops if stop and (place := text.find(stop)) >= 0]
     return text[: min(ends)] if ends else text

@@ -1,22 +1,27 @@
-"""Tasks of lm-evaluation-harness: by their names, or from local files of JSON lines."""
+"""Tasks of lm-evaluation-harness, by name or from local files of JSON lines."""
 
 import gzip
 import importlib
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from unnoise.data.splits import ALIASES, SPLITS
+from unnoise.evaluation.harness import HarnessOptions
 from unnoise.evaluation.lm_eval_model import registered
 from unnoise.model.model import Model
 
-RESAMPLES = 1000  # by which the harness finds the error over documents of some metrics
+RESAMPLES = 1000  # bootstrap samples for the standard error of some metrics
 
 
 def local_task(path: Path) -> dict[str, Any]:
-    """The task of a file: records with `choices` and `answer` (and a `question`) are multiple choice; records with `text` are
-    LAMBADA, whose last word is to be found."""
+    """Return the task of a file.
+
+    Records with `question`, `choices` and `answer` are multiple choice. Records with `text` are LAMBADA: the task is to predict
+    the last word.
+    """
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt", encoding="utf-8") as file:
         first = file.readline()
@@ -48,23 +53,21 @@ def local_task(path: Path) -> dict[str, Any]:
             "doc_to_target": "{{' '+text.split(' ')[-1]}}",
             "metric_list": [{"metric": "perplexity"}, {"metric": "acc"}],
         }
-    raise ValueError(f"{path} needs records with `text` (LAMBADA), or with `question`, `choices` and `answer` (its number)")
+    raise ValueError(
+        f"{path} needs records with `text` (LAMBADA), or with `question`, `choices` and `answer` (the index of a choice)"
+    )
 
 
 def run_harness(
     model: Model,
     tasks: Sequence[str],
-    draws: int,
-    seed: int = 0,
-    check_greedy: bool = True,
+    options: HarnessOptions | None = None,
+    *,
     limit: int | None = None,
     fewshot: int | None = None,
-    sampling: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What the harness finds for these tasks, and the errors by drawing of the answers that it was given."""
-    asked = registered()(
-        model, draws, check_greedy, seed, (sampling or {}).get("steps"), (sampling or {}).get("sampler"), str(model.device)
-    )
+    """Run tasks and return their results, with a summary of the answers and of their standard errors."""
+    asked = registered()(model, device=str(model.device), **asdict(options or HarnessOptions()))
     evaluator: Any = importlib.import_module("lm_eval.evaluator")
     named = [local_task(Path(task)) if Path(task).is_file() else task for task in tasks]
     try:

@@ -251,7 +251,7 @@ def _bound(model: Model, x: Tensor, known: Tensor, draws: int, seed: int) -> tup
     """Nats of all windows and their error, whether they are exact, and the draws of each."""
     if bool(known.any()):
         sets = min(SETS, max(2, draws))
-        found = conditional(model, x, known, max(draws, sets), seed, sets)
+        found = conditional(model, x, known, draws=max(draws, sets), seed=seed, sets=sets)
         return (float(found.nats.sum()), found.error), bool(found.exact.all()), int(found.draws.max())
     whole = estimate(model, x, max(draws, draws_for_error(model, *x.shape)), seed)
     return (float(whole.nats.sum()), whole.error), model.method.exact, whole.draws

@@ -1,4 +1,4 @@
-"""Measured points in a JSON file, written after each of them: a run that is stopped keeps them, and the next one continues."""
+"""Results in a JSON file that is written after each of them, so that an interrupted run can continue."""
 
 import hashlib
 import json
@@ -12,11 +12,11 @@ from unnoise.files import check_writable, read_bytes, write_atomically
 from unnoise.model.model import Model
 
 FORMAT = "unnoise-points-1"
-LARGEST = 2**26  # bytes of a file of points
+LARGEST = 2**26  # largest size of the file in bytes
 
 
 class Measured(Protocol):
-    """A named tuple of plain values."""
+    """Named tuple of plain values."""
 
     def _asdict(self) -> dict[str, Any]: ...
 
@@ -25,7 +25,7 @@ P = TypeVar("P", bound=Measured)
 
 
 def fingerprint(model: Model) -> str:
-    """Return a hash of a model: its method, codec, length and weights."""
+    """Return a hash of a model's method, codec, length and weights."""
     found = hashlib.sha256(json.dumps([model.method.name, model.codec.identity(), model.length]).encode())
     for name, value in sorted(model.weights().items()):
         found.update(f"{name} {value.dtype} {list(value.shape)}".encode())
@@ -34,21 +34,21 @@ def fingerprint(model: Model) -> str:
 
 
 class SavedPoints(Generic[P]):
-    """The points of a file, each with all that it depends on.
+    """Results in a file, each with the settings that it depends on.
 
     path: file to read, if it exists, and to write.
-    make: class of the points, made from its fields.
-    shared: what all points of a command depend on.
+    make: class of the results.
+    shared: settings that all results depend on.
     """
 
     def __init__(self, path: Path, make: Callable[..., P], **shared: Any):
         check_writable(path, (".json",))
         self.path, self.make, self.shared = path, make, shared
         self.points: list[dict[str, Any]] = _read(path) if path.exists() else []
-        self.found = 0  # points that were not measured again
+        self.found = 0  # results that were not computed again
 
     def get(self, measure: Callable[[], P], **about: Any) -> P:
-        """Return the point that was measured with these settings, or measure and save it."""
+        """Return the saved result of these settings, or compute and save it."""
         settings = json.loads(json.dumps(self.shared | about))
         for one in self.points:
             if one["settings"] == settings:
@@ -62,11 +62,11 @@ class SavedPoints(Generic[P]):
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    """Return the points of a file, or raise ValueError, so that a file of another kind is not written over."""
+    """Return the results in a file, or raise ValueError, so that no other file is overwritten."""
     try:
         content = json.loads(read_bytes(path, LARGEST))
         if content["format"] != FORMAT or not all(one.keys() == {"settings", "point"} for one in content["points"]):
             raise KeyError("format")
         return content["points"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{path} is there and holds no measured points: choose another --out, or move it") from error
+        raise ValueError(f"{path} exists and holds no measured points: choose another --out, or move it") from error

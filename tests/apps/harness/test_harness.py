@@ -19,7 +19,7 @@ from toy import Toy
 from unnoise.cli.main import main
 from unnoise.data import Bytes, Text8
 from unnoise.evaluation.conditional import conditional, greedy
-from unnoise.evaluation.harness import Continuation, HarnessModel, until
+from unnoise.evaluation.harness import Continuation, HarnessModel, HarnessOptions, until
 from unnoise.evaluation.harness_tasks import local_task
 from unnoise.evaluation.lm_eval_model import UnnoiseLM
 from unnoise.families.block import BlockElbo
@@ -91,7 +91,7 @@ def test_exact_models_are_exact(method: str) -> None:
     found = conditional(model, x, prefix(x, 3))
     whole, before = model.nats(x)[0], model.nats(x[:, :3])[0]
     assert torch.allclose(found.nats, whole - before, atol=1e-4) and found.exact.all() and found.draws.tolist() == [1, 1]
-    with pytest.raises(ValueError, match="what is given must stand before"):
+    with pytest.raises(ValueError, match="all given positions must come before"):
         conditional(model, x, ~prefix(x, 3))
 
 
@@ -117,7 +117,7 @@ def test_the_prompt_is_never_noised(method: str, monkeypatch: pytest.MonkeyPatch
 @torch.no_grad()
 def test_answers_of_one_token_take_one_call() -> None:
     toy = Toy(3, 3)
-    asked = HarnessModel(toy_model(toy), draws=64)
+    asked = HarnessModel(toy_model(toy), HarnessOptions(draws=64))
     for x, p in zip(toy.x, toy.p, strict=True):
         found = asked.loglikelihood([(text_of(x[:2]), text_of(x[2:]))])[0]
         same = (toy.x[:, :2] == x[:2]).all(1)
@@ -130,7 +130,7 @@ def test_answers_of_one_token_take_one_call() -> None:
 def test_accuracy_of_an_exact_model_is_what_enumeration_says() -> None:
     """Questions of one token, answers of two: with μ exact, the bound is −log p(answer | question)."""
     toy = Toy(4, 3, seed=5)
-    asked = HarnessModel(toy_model(toy), draws=512, check_greedy=False)
+    asked = HarnessModel(toy_model(toy), HarnessOptions(draws=512, check_greedy=False))
     right, best = 0, 0
     for question in range(4):
         rows = (toy.x[:, 0] == question).nonzero()[:, 0][::5]
@@ -173,11 +173,11 @@ def test_greedy_is_what_the_model_writes(method: str) -> None:
 
 
 def test_pairs_shortening_and_stops() -> None:
-    asked = HarnessModel(small("ar", codec=Bytes()), draws=4)
+    asked = HarnessModel(small("ar", codec=Bytes()), HarnessOptions(draws=4))
     assert asked.pair("ab ", "cd") == (list(b"ab"), list(b" cd"))
     long, plain = asked.loglikelihood([("x" * 20, " abc"), ("xxxx", " abc")])
     assert long.shortened and not plain.shortened and long.log_p == pytest.approx(plain.log_p, abs=1e-5)
-    with pytest.raises(ValueError, match="an answer has 9 tokens, and this model reads 8"):
+    with pytest.raises(ValueError, match="an answer has 9 tokens, more than the model's length of 8"):
         asked.loglikelihood([("", "123456789")])
     assert until("one\ntwo", ["\n", "e"]) == "on" and until("one", []) == "one"
     texts = asked.generate([Continuation("ab", tokens=4), Continuation("xy", tokens=4), Continuation("a" * 30, tokens=4)])
@@ -264,7 +264,7 @@ def test_the_harness_finds_the_accuracy_of_enumeration(
     (tmp_path / "choices.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
     (tmp_path / "last.jsonl").write_text(json.dumps({"text": "ab c"}) + "\n" + json.dumps({"text": "ca b"}) + "\n")
     model = toy_model(toy)
-    found = run_harness(model, [str(tmp_path / "choices.jsonl")], draws=8)
+    found = run_harness(model, [str(tmp_path / "choices.jsonl")], HarnessOptions(draws=8))
     assert found["results"]["choices"]["acc,none"] == pytest.approx(accuracy)
     assert found["answers"]["asked"] == 27 and found["answers"]["exact"] == 27
     small("mdlm").save(tmp_path / "model")
