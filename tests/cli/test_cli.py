@@ -166,7 +166,7 @@ def test_compare_does_not_mix_runs_of_other_settings(home: Path, capsys: pytest.
     line = "compare mdlm ar --data text.txt --out runs/mixed --size nano --length 16 --batch 2 --windows 2"
     assert run(f"{line} --steps 2 --json", capsys)[0] == 0
     code, _, err = run(f"{line} --steps 3", capsys)
-    assert code == 2 and "has steps 2, not 3: go on with the same options" in err
+    assert code == 2 and "has steps 2, not 3: resume with the same options" in err
     (home / "other.txt").write_text(TEXT.replace("cat", "cow"))
     code, _, err = run(f"{line.replace('text.txt', 'other.txt')} --steps 2", capsys)
     assert code == 2 and "was trained on other data" in err
@@ -248,7 +248,7 @@ MISTAKES = {
     "harness --tasks arc_easy --model nowhere": "there is no model in nowhere",
     "eval --data text.txt --protocol bpc": "unknown protocol 'bpc': use one of bound, mdlm",
     "tables text9": "unknown table 'text9': use one of text8",
-    "eval --table zero-shot --data runs": "runs has nothing that is named after one of these",
+    "eval --table zero-shot --data runs": "runs contains no data set of the table zero-shot",
     "plot frontier --temperatures 0": "temperatures lie above 0",
     "train mdml --data text.txt --steps 1": "unknown method 'mdml': did you mean 'mdlm'? use one of",
     "train mdlm --data nowhere --steps 1": "no corpus 'nowhere'",
@@ -320,7 +320,7 @@ MISTAKES = {
     "correct x --strength abc": "--strength must be a number, found 'abc'",
     "correct the goverment": "unexpected argument 'goverment' (put a text with spaces in quotes)",
     "infill 'no blanks'": "mark each blank token with [MASK]",
-    "infill words.txt": "words.txt is a file: infill takes a text; unnoise fill words.txt",
+    "infill words.txt": "words.txt is a file, and infill takes a text: use unnoise fill words.txt",
     "plot schedule --schedules linear --steps 0": "--steps must be ≥ 1, found 0",
     "train mdlm --data text.txt --steps 1 --init wiki --size nano": "has that model's size, width, depth and heads",
     "infill 'a [WORD] and [MASK]'": "fill in each [WORD] first",
@@ -331,10 +331,10 @@ MISTAKES = {
     "fill words.txt --out runs": "it is a folder, pass the path of a file",
     "fill words.txt --out -": "--out takes a file",
     "fill runs": "runs is a folder: give a text file",
-    "infill 'a [WORD]' --temperature 0.5": "[WORD] is searched for, not drawn: leave out --temperature",
-    "infill 'a [WORD]' --steps 4": "[WORD] is searched for, not drawn: leave out --steps",
-    "complete --prefix 'a [MASK]'": "a text with [MASK], [GAP] or [WORD] goes to infill",
-    "generate --stream --watch": "--stream prints texts as they are written: leave out --watch, --replay and --out",
+    "infill 'a [WORD]' --temperature 0.5": "[WORD] is searched for, not sampled: leave out --temperature",
+    "infill 'a [WORD]' --steps 4": "[WORD] is searched for, not sampled: leave out --steps",
+    "complete --prefix 'a [MASK]'": "use infill for a text with [MASK], [GAP] or [WORD]",
+    "generate --stream --watch": "--stream prints texts while they are generated: leave out --watch, --replay and --out",
     "correct hello --strength 2": "strength must lie in [0, 1]",
     "correct hello --model runs/ar": "masked or uniform noise",
     "inpaint": "this is a model of text: use infill",
@@ -365,7 +365,7 @@ MISTAKES = {
     "correct ./runs": "./runs is a folder",
     "eval --data text.txt --windows 0": "--windows must be ≥ 1",
     "eval --data text.txt --texts whole": "whole texts need a codec with an end token",
-    "eval --data text.txt --texts whole --model runs/flexmdm": "reads texts of any length as they are",
+    "eval --data text.txt --texts whole --model runs/flexmdm": "reads texts of any length: leave out --texts",
     "eval --data text.txt --error -1": "must be ≥ 0 and finite, found -1",
     "eval --data text.txt --samples -1": "--samples must be ≥ 1",
     "compare mdlm ar --data text.txt --windows 0": "--windows must be ≥ 1",

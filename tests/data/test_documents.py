@@ -138,7 +138,7 @@ def test_measuring_in_another_cut_leaves_the_model_as_it_was(tmp_path: Path) -> 
     (tmp_path / "train.txt").write_text("abc\n\nde\nabcd\n")
     source = corpus(str(tmp_path))
     model = unnoise.Model.build("ar", source.codec("chars", cut="whole"), length=5, size="nano")
-    found = evaluate_split(model, source, "train", None, 1, 0, cut=checked_cut(model, "whole"))
+    found = evaluate_split(model, source, "train", samples=1, cut=checked_cut(model, "whole"))
     assert found["windows"] == 3 and kind_of_piece(model, "whole") == "whole texts"
     assert not model.whole_texts and kind_of_piece(model) == "windows"
 

@@ -1,4 +1,4 @@
-"""The numbers of an evaluation by hand: tables, published losses and gaps, points of a frontier, requests of a harness."""
+"""Results of an evaluation by hand: tables, published losses, points of a frontier, requests of a harness."""
 
 import math
 import statistics
@@ -27,10 +27,18 @@ from unnoise.evaluation.generative import FrontierOptions, LikelihoodJudge, Text
 from unnoise.evaluation.harness import Continuation, HarnessModel, HarnessOptions, greedy_at_once
 from unnoise.evaluation.lm_eval_model import _continuation
 from unnoise.evaluation.mauve import features, mauve
-from unnoise.evaluation.protocols import PROTOCOLS, Evaluation, Figure, evaluate
-from unnoise.evaluation.published import Gap, PublishedLoss, _block_times, _measured, _one_of, gaps, published_nats
+from unnoise.evaluation.protocols import PROTOCOLS, Evaluation, Measurement, ProtocolOptions, evaluate
+from unnoise.evaluation.published import (
+    Difference,
+    PublishedLoss,
+    _block_times,
+    _measured,
+    _one_of,
+    differences,
+    published_nats,
+)
 from unnoise.evaluation.table_text import Cell, as_csv, markdown
-from unnoise.evaluation.tables import TableOptions, _key
+from unnoise.evaluation.tables import _key
 from unnoise.evaluation.tokenizers import Tokenizer
 from unnoise.families.block import BlockElbo
 from unnoise.objective import Elbo
@@ -88,7 +96,7 @@ def test_windows_have_the_characters_of_their_own_tokens() -> None:
 
 def test_what_is_made_of_nats() -> None:
     """400 nats ± 8 of 200 tokens, which are 500 characters of 640 bytes."""
-    found = Figure(400.0, 8.0, 200).described(500, 640)
+    found = Measurement(400.0, 8.0, 200).described(500, 640)
     assert found == pytest.approx(
         {
             "nats_per_token": 2,
@@ -117,11 +125,11 @@ def evaluated(*parts: tuple[float, float]) -> Evaluation:
         tokenizer=Tokenizer.of(codec),
         lossless=True,
         published=100.0,
-        passes=Figure(100.0, 1.0, 40),
-        bound=Figure(100.0 + sum(nats for nats, _ in parts), 1.0, 40),
+        passes=Measurement(100.0, 1.0, 40),
+        bound=Measurement(100.0 + sum(nats for nats, _ in parts), 1.0, 40),
         exact=False,
         draws=4,
-        gaps=[Gap(str(i), nats, error, "") for i, (nats, error) in enumerate(parts)],
+        differences=[Difference(str(i), nats, error, "") for i, (nats, error) in enumerate(parts)],
     )
 
 
@@ -159,14 +167,14 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", ["mdlm", "bd3lm", "mdlm-lm1b"])
 def test_the_published_figure_is_the_first_of_its_passes(name: str, lines: Path) -> None:
     model = small("mdlm", Bytes(end=True), 16)
-    found = evaluate(model, name, str(lines), windows=5, draws=4, passes=3, seed=7)
+    found = evaluate(model, str(lines), ProtocolOptions(protocol=name, windows=5, draws=4, passes=3, seed=7))
     which = torch.linspace(0, len(found.chunks.x) - 1, 5).round().long()
     x, counted = found.chunks.x[which], found.chunks.counted[which].clone()
     free = torch.ones_like(counted)
     free[:, 0] = name != "bd3lm"
     loss = PROTOCOLS[name].loss
     assert loss is not None and found.passes is not None
-    sums = [float(published_nats(model, loss, x, free, 8 + i, counted).counted.sum()) for i in range(3)]
+    sums = [float(published_nats(model, loss, x, free, seed=8 + i, counted=counted).counted.sum()) for i in range(3)]
     assert len(set(sums)) == 3 and found.published == pytest.approx(sums[0])
     assert found.passes.nats == pytest.approx(statistics.fmean(sums))
     assert found.passes.stderr == pytest.approx(statistics.stdev(sums) / math.sqrt(3))
@@ -185,7 +193,7 @@ def test_text8_is_cut_into_pieces_where_end_tokens_follow_them(tmp_path: Path) -
     (tmp_path / "text8" / "test.txt").write_text(TEXT[:45])
     model = small("mdlm", Text8(end=True), 16)
     for name, tokens in (("mdlm", 2 * 17), ("duo", 45), ("sedd", 45)):
-        assert evaluate(model, name, str(tmp_path / "text8"), draws=4).chunks.tokens == tokens
+        assert evaluate(model, str(tmp_path / "text8"), ProtocolOptions(protocol=name, draws=4)).chunks.tokens == tokens
 
 
 # ---- published losses --------------------------------------------------------------------------------------------------
@@ -272,7 +280,7 @@ def test_what_lies_near_the_text(method: str) -> None:
     free = torch.ones_like(x, dtype=torch.bool)
     once = published_nats(model, loss, x, free).all
     assert float(once.mean()) == pytest.approx(published, abs=4 * float(once.std()) / len(x) ** 0.5 + 0.005)
-    near = {gap.name: gap for gap in gaps(model, loss, 1.0, x, free, 8)}["near the text"]
+    near = {part.name: part for part in differences(model, loss, 1.0, x, free, draws=8)}["near the text"]
     assert near.nats / len(x) == pytest.approx(first, abs=5 * near.stderr / len(x) + 0.002 * first), (near.nats / len(x), first)
     assert near.stderr / len(x) < 0.05 * first
 
@@ -305,7 +313,7 @@ def test_a_block_model_with_a_given_token() -> None:
     loss = PublishedLoss(start=0.25)
     once = published_nats(model, loss, copies, free).all
     assert float(once.mean()) == pytest.approx(published, abs=4 * float(once.std()) / 4000**0.5)
-    found = {gap.name: gap for gap in gaps(model, loss, published * 4000, copies, free, 4)}
+    found = {part.name: part for part in differences(model, loss, published * 4000, copies, free, draws=4)}
     assert found["the factor"].nats == pytest.approx(-0.25 * published * 4000)
     near = found["near the text"]
     assert (
@@ -330,13 +338,13 @@ def test_reconstruction_is_paid_at_random_and_could_be_had_cheaper() -> None:
     whole = published_nats(model, loss, x, free).all
     assert torch.allclose(whole - plain, torch.full_like(plain, 2 * 0.1 * math.log(3)))
     free[:, 0] = True
-    found = {gap.name: gap for gap in gaps(model, loss, 1.0, x, free, 8)}
+    found = {part.name: part for part in differences(model, loss, 1.0, x, free, draws=8)}
     assert "the factor" not in found and "near the text" not in found
     texts, noised, weight = pairs(toy, model.process, 1e-9)
     log_p = model.denoiser(noised, torch.full((len(noised),), 1e-9)).log_probs
     exact = float((weight * (-log_p.gather(-1, texts[..., None])[..., 0] * (noised == 3)).sum(1)).sum())
-    gap = found["reconstruction"]
-    assert gap.nats / len(x) == pytest.approx(exact - 0.3 * math.log(3), abs=5 * gap.stderr / len(x) + 0.002)
+    part = found["reconstruction"]
+    assert part.nats / len(x) == pytest.approx(exact - 0.3 * math.log(3), abs=5 * part.stderr / len(x) + 0.002)
     late = found["at pure noise"]
     every = -toy.p @ model.denoiser(torch.full_like(toy.x, 3), torch.ones(len(toy.x))).log_probs.gather(
         -1, toy.x[..., None]
@@ -346,7 +354,7 @@ def test_reconstruction_is_paid_at_random_and_could_be_had_cheaper() -> None:
 
 def test_the_error_of_a_measured_part() -> None:
     x = torch.zeros(50, 2, dtype=torch.long)
-    found = _measured("part", "", lambda v, rows, generator: v * 3, x, 5, 9)
+    found = _measured(lambda v, rows, generator: v * 3, x, name="part", description="", draws=5, seed=9)
     sums = []
     for i in range(5):
         key = seed_of(9, 977, i)
@@ -516,17 +524,17 @@ def test_methods_are_measured_on_the_last_split_after_runs_of_one_length(tmp_pat
     (tmp_path / "text.txt").write_text(TEXT * 60)
     options = {"data": str(tmp_path / "text.txt"), "size": "nano", "length": 16, "batch": 2, "eval_windows": 2}
     runs = [RunOptions(method=name, steps=1, **options) for name in ("mdlm", "ar")]  # pyright: ignore
-    found = compare(runs, tmp_path / "out", 4, 2, "cpu")
+    found = compare(runs, tmp_path / "out", windows=4, samples=2, device="cpu")
     assert [row.figures["split"] for row in found] == ["test", "test"]
     assert [row.figures["method"] for row in found] == ["mdlm", "ar"] and all(row.report.steps == 1 for row in found)
     texts = found[1].model.texts(unnoise.corpus(str(tmp_path / "text.txt")), "test")
     assert found[1].figures["bits_per_char"] == pytest.approx(found[1].model.bits_per_char(texts, 4, 2).bits)
     with pytest.raises(ValueError, match="has steps 1, not 2"):
-        compare([replace(run, steps=2) for run in runs], tmp_path / "out", 4, 2, "cpu")
+        compare([replace(run, steps=2) for run in runs], tmp_path / "out", windows=4, samples=2, device="cpu")
 
 
 def cell(benchmark: str = "ptb") -> Cell:
-    figures = Figure(250.0, 1.0, 100).described(400) | {"exact": False, "draws": 4}
+    figures = Measurement(250.0, 1.0, 100).described(400) | {"exact": False, "draws": 4}
     found = {"split": "valid", "protocol": "mdlm", "windows": 4, "counted_tokens": 100, "bound": figures}
     found |= {"tokenizer": {"name": "bpe", "vocab": 9, "key": "a"}, "method": "mdlm", "benchmark": benchmark}
     return Cell("ours", benchmark, found)
@@ -546,12 +554,17 @@ def test_the_table_of_models() -> None:
 def test_a_cell_is_of_its_options_and_files(tmp_path: Path) -> None:
     small("mdlm").save(tmp_path / "model")
     (tmp_path / "ptb.txt").write_text("a")
-    first = _key(str(tmp_path / "model"), tmp_path / "ptb.txt", TableOptions())
-    assert first == _key(str(tmp_path / "model"), tmp_path / "ptb.txt", TableOptions())
-    for changed in (TableOptions(seed=1), TableOptions(windows=3), TableOptions(draws=17), TableOptions(protocol="sedd")):
+    first = _key(str(tmp_path / "model"), tmp_path / "ptb.txt", ProtocolOptions())
+    assert first == _key(str(tmp_path / "model"), tmp_path / "ptb.txt", ProtocolOptions())
+    for changed in (
+        ProtocolOptions(seed=1),
+        ProtocolOptions(windows=3),
+        ProtocolOptions(draws=17),
+        ProtocolOptions(protocol="sedd"),
+    ):
         assert _key(str(tmp_path / "model"), tmp_path / "ptb.txt", changed) != first
     (tmp_path / "ptb.txt").write_text("ab")
-    assert _key(str(tmp_path / "model"), tmp_path / "ptb.txt", TableOptions()) != first
+    assert _key(str(tmp_path / "model"), tmp_path / "ptb.txt", ProtocolOptions()) != first
 
 
 # ---- molecules ---------------------------------------------------------------------------------------------------------

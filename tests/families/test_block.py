@@ -370,5 +370,5 @@ def test_the_command_line_streams(tmp_path: Path, capsys: pytest.CaptureFixture[
         texts.append(whole)
     assert texts[0].startswith("the c") and texts[1].strip()
     assert main(["generate", *words, "--stream", "--json"]) == 2
-    assert "--stream prints texts while they are written" in capsys.readouterr().err
+    assert "--stream prints texts while they are generated" in capsys.readouterr().err
     assert main(["complete", "--prefix", "a", "--suffix", "b", *words, "--stream"]) == 2

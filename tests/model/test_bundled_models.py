@@ -196,11 +196,13 @@ def test_what_a_model_recommends_is_said_and_can_be_undone(tmp_path: Path, capsy
     model.save(tmp_path / "m")
     assert unnoise.load(tmp_path / "m").sampling == {"steps": 4, "temperature": 0.9, "top_p": 0.95}
     code, out, err = run(f"generate --model {tmp_path / 'm'}", capsys)
-    used, back = "steps 4, temperature 0.9, top-p 0.95", "(for its own distribution: --temperature 1 --top-p 1)"
-    assert code == 0 and err == f"using the sampling options that the model recommends: {used} {back}\n" and "--- 2" in out
+    used, back = "steps 4, temperature 0.9, top-p 0.95", "(to sample its own distribution: --temperature 1 --top-p 1)"
+    assert code == 0 and err == f"using the recommended sampling options of the model: {used} {back}\n" and "--- 2" in out
     assert run(f"generate --model {tmp_path / 'm'} --temperature 1 --top-p 1 --steps 4", capsys)[2] == ""
-    assert run(f"generate --model {tmp_path / 'm'} --temperature 1 --top-p 1", capsys)[2].endswith("recommends: steps 4\n")
-    assert run(f"generate --model {tmp_path / 'm'} --temperature 0", capsys)[2].endswith("recommends: steps 4\n")
+    assert run(f"generate --model {tmp_path / 'm'} --temperature 1 --top-p 1", capsys)[2].endswith(
+        "options of the model: steps 4\n"
+    )
+    assert run(f"generate --model {tmp_path / 'm'} --temperature 0", capsys)[2].endswith("options of the model: steps 4\n")
     for flags, kept in (("", False), ("--temperature 1", False), ("--temperature 1 --top-p 1", True)):
         for command, key in (("generate", "keeps_distribution"), ("infill 'the [MASK] sat'", "exact")):
             code, out, err = run(f"{command} --model {tmp_path / 'm'} --json {flags}", capsys)
@@ -224,7 +226,11 @@ def test_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model.save(tmp_path / "m")
     sampling = "sampler=remasking:rate=0.05,grid=cosine,temperature=0.9"
     code, out, _ = run(f"convert {tmp_path / 'm'} --out {tmp_path / 'small'} --dtype int8 --sampling {sampling}", capsys)
-    assert code == 0 and "as int8" in out and "recommends sampler remasking:rate=0.05,grid=cosine, temperature 0.9" in out
+    assert (
+        code == 0
+        and "as int8" in out
+        and "recommended sampling: sampler remasking:rate=0.05,grid=cosine, temperature 0.9" in out
+    )
     small = unnoise.load(tmp_path / "small")
     assert small.sampling == {"sampler": "remasking:rate=0.05,grid=cosine", "temperature": 0.9}
     assert small.card == model.card and (tmp_path / "small" / CARD).read_text() == model.card

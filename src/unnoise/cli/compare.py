@@ -1,4 +1,4 @@
-"""`unnoise compare`: the same data, budget and network for several methods, and one table."""
+"""`unnoise compare`: several methods with the same data, budget and network."""
 
 import json
 import sys
@@ -19,21 +19,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CompareCommand(RunOptions):
-    """Train several methods in the same way and compare their bits per character.
+    """Train several methods with the same options and compare their bits per character.
 
     Example: unnoise compare mdlm udlm ar --data path/to/text8 --out runs/compare --steps 1400
     """
 
-    methods: Annotated[Positional[tuple[str, ...]], arg(metavar="METHOD", help="Names from `unnoise ls`.")] = ()
+    methods: Annotated[Positional[tuple[str, ...]], arg(metavar="METHOD", help="Methods from `unnoise ls`.")] = ()
     method: Suppress[str] = ""
-    out: Annotated[Path, arg(help="Output folder, with one run per method; existing runs are resumed.")] = Path("runs/compare")
-    windows: Annotated[int | None, arg(help="Number of test windows, evenly spaced, the same for all.")] = 500
+    out: Annotated[Path, arg(help="Output folder, with one run per method. Existing runs are resumed.")] = Path("runs/compare")
+    windows: Annotated[int | None, arg(help="Largest number of test windows, evenly spaced, the same for all methods.")] = 500
     samples: Annotated[int, arg(help="Draws of the bound for each window.")] = 2
     device: Device = "auto"
     as_json: Json = False
 
     def run(self) -> int:
-        """Train each, measure each, and print the table; returns the exit code."""
         from unnoise.display.plot import plot_comparison
         from unnoise.display.style import can_draw
         from unnoise.evaluation.compare import Interrupted, compare
@@ -43,7 +42,14 @@ class CompareCommand(RunOptions):
         shared: dict[str, Any] = {field.name: vars(self)[field.name] for field in fields(RunOptions)}
         runs = [RunOptions(**{**shared, "method": name}) for name in self.methods]
         try:
-            rows = compare(runs, self.out, self.windows, self.samples, device_named(self.device), self._train)
+            rows = compare(
+                runs,
+                self.out,
+                windows=self.windows,
+                samples=self.samples,
+                device=device_named(self.device),
+                train=self._train,
+            )
         except Interrupted as stop:
             print(f"{stop}: run the same command again to continue", file=sys.stderr)
             return 130
@@ -59,7 +65,7 @@ class CompareCommand(RunOptions):
             return 0
         self._print_table(rows)
         if can_draw():
-            print(f"the curves are in {picture}")
+            print(f"training curves: {picture}")
         return 0
 
     def _train(self, run: "TrainingRun") -> "Report":
@@ -71,7 +77,7 @@ class CompareCommand(RunOptions):
 
     def _print_table(self, rows: "list[Comparison]") -> None:
         from unnoise.evaluation.compare import as_cells, published_column
-        from unnoise.evaluation.dataset import figure_kind, kind_of_piece
+        from unnoise.evaluation.dataset import bound_kind, kind_of_piece
         from unnoise.evaluation.table_text import aligned
         from unnoise.model.error_bars import with_error
 
@@ -85,7 +91,7 @@ class CompareCommand(RunOptions):
         for row in sorted(rows, key=lambda row: row.figures["bits_per_char"]):
             report, name = row.report, row.model.method.name
             bits = with_error(row.figures["bits_per_char"], row.figures["stderr"])
-            line = [name, bits, figure_kind(row.model), report.loss, f"{report.tokens:,}", f"{report.seconds:.0f}"]
+            line = [name, bits, bound_kind(row.model), report.loss, f"{report.tokens:,}", f"{report.seconds:.0f}"]
             if published:
                 own = [f"{cells[name]['perplexity']:.2f}"] if published.perplexity else []
                 line[3:3] = [*own, published.results.get(name, "")]
@@ -94,6 +100,6 @@ class CompareCommand(RunOptions):
         print("\n".join(aligned(head, lines)))
         figures = rows[0].figures
         pieces = f"{figures['windows']} {kind_of_piece(rows[0].model)} of the {figures['split']} split"
-        print(f"\n{pieces}, the same for all; the models are in {self.out}")
+        print(f"\n{pieces}, the same for all methods; the models are in {self.out}")
         if published:
-            print(published.words)
+            print(published.description)

@@ -1,4 +1,4 @@
-"""Commands that tell what there is: `unnoise info` and `ls`."""
+"""`unnoise info` and `unnoise ls`."""
 
 import json
 import sys
@@ -11,15 +11,16 @@ from tyro.conf import Positional, arg
 from unnoise.cli.base import Dark, Json, ModelName, bundled, folder_of, model_folders, open_model, printable
 
 if TYPE_CHECKING:
+    from unnoise.data import Codec
     from unnoise.model.model import Model
     from unnoise.sampler import Sampler
 
-CARD_LINES = 8  # of a card that are shown
+CARD_LINES = 8  # lines of a model card that are shown
 
 
 @dataclass
 class InfoCommand:
-    """Describe a model (a published one without reading its weights), or a folder of prepared data.
+    """Describe a model, or a folder of prepared data.
 
     Example: unnoise info runs/first --schedule
     """
@@ -28,15 +29,13 @@ class InfoCommand:
         Positional[str | None], arg(metavar="FOLDER", help="A model, as for --model, or a folder of `unnoise prepare`.")
     ] = None
     model: ModelName = None
-    schedule: Annotated[bool, arg(help="Show the noise schedule, and the learned exponents where there are any.")] = False
-    picture: Annotated[Path | None, arg(help="Write the schedule as a picture, .png or .svg.")] = None
+    schedule: Annotated[bool, arg(help="Print the noise schedule, and its learned exponents if there are any.")] = False
+    picture: Annotated[Path | None, arg(help="Draw the noise schedule to this file, .png or .svg.")] = None
     dark: Dark = False
-    verify: Annotated[bool, arg(help="Read all shards of prepared data and compare their hashes.")] = False
+    verify: Annotated[bool, arg(help="Verify the hashes of all shards of prepared data.")] = False
     as_json: Json = False
 
     def run(self) -> int:
-        """Print the configuration."""
-        from unnoise.data import codec_kind
         from unnoise.data.shard_index import is_prepared
 
         if self.folder is not None and self.model is not None:
@@ -60,26 +59,21 @@ class InfoCommand:
             print(json.dumps(result | (self._schedule(model) if self.schedule else {}), ensure_ascii=False))
             return 0
         print(f"{model.method.name}: {model.method.title}\n{model.method.paper}")
-        network, codec = model.config()["network"], model.codec
-        sizes = {name: network["config"][name] for name in ("depth", "width", "heads") if name in network["config"]}
-        described = ", ".join(f"{name} {size}" for name, size in sizes.items())
-        print(f"network    {network['name']}{f', {described}' if described else ''}, {model.num_parameters:,} parameters")
-        ends = ", one of them ends a text" if codec.end is not None else ""
-        print(f"codec      {codec_kind(codec)}, {codec.vocab} tokens{ends}")
-        print(f"length     {model.length} tokens")
-        if model.labels:
-            print(f"labels     {printable(', '.join(model.labels))}")
-        for name, value in model.notes.items():
-            print(f"{printable(name.replace('_', ' ')):10s} {f'{value:.4g}' if isinstance(value, float) else printable(value)}")
+        network = model.config()["network"]
+        facts: dict[str, object] = {"labels": ", ".join(model.labels)} if model.labels else {}
+        facts |= {
+            name.replace("_", " "): f"{value:.4g}" if isinstance(value, float) else value for name, value in model.notes.items()
+        }
         if model.sampling:
-            print("recommends " + printable(", ".join(f"{name} {value}" for name, value in model.sampling.items())))
+            facts["recommends"] = ", ".join(f"{name} {value}" for name, value in model.sampling.items())
+        _print_model(network["name"], network["config"], model.num_parameters, model.codec, model.length, facts)
         self._show_card(model)
         if self.schedule:
             self._show(self._schedule(model))
         return 0
 
     def _published(self) -> bool:
-        """Print what a model from elsewhere is, without reading its weights; whether it is one."""
+        """Describe a published model without loading its weights, and return whether the model is a published one."""
         from unnoise.checkpoint.published.formats import published_model
         from unnoise.checkpoint.published.reader import Choices
         from unnoise.data import codec_kind
@@ -92,31 +86,28 @@ class InfoCommand:
             return False
         network, codec, entry = network_without_weights(found), found.codec, method(found.method)
         parameters = sum(weight.numel() for weight in network.state_dict().values())
-        config = found.config
         if self.as_json:
-            described = {"family": found.family, "method": found.method, "length": found.length, "parameters": parameters}
-            described |= {
-                "network": {"name": found.network, "config": config},
+            described = {
+                "family": found.family,
+                "method": found.method,
+                "length": found.length,
+                "parameters": parameters,
+                "network": {"name": found.network, "config": found.config},
                 "notes": dict(found.notes),
                 "guess": found.guess,
+                "codec": {"kind": codec_kind(codec), **codec.config()},
             }
-            described |= {"codec": {"kind": codec_kind(codec), **codec.config()}}
             print(json.dumps(described, ensure_ascii=False))
             return True
         print(f"{found.family}, read as {entry.name}: {entry.title}\n{entry.paper}")
-        sizes = ", ".join(f"{name} {config[name]}" for name in ("depth", "width", "heads"))
-        print(f"network    {found.network}, {sizes}, {parameters:,} parameters")
-        ends = ", one of them ends a text" if codec.end is not None else ""
-        print(f"codec      {codec_kind(codec)}, {codec.vocab} tokens{ends}")
-        if config.get("mask_token") is not None:
-            print(f"mask       token {config['mask_token']}{f' ({found.guess})' if found.guess else ''}")
-        print(f"length     {found.length} tokens")
-        for name, value in found.notes.items():
-            print(f"{printable(name):10s} {printable(value)}")
+        mask = found.config.get("mask_token")
+        facts: dict[str, object] = {} if mask is None else {"mask": f"token {mask}{f' ({found.guess})' if found.guess else ''}"}
+        facts |= found.notes
+        _print_model(found.network, found.config, parameters, codec, found.length, facts)
         return True
 
     def _show_card(self, model: "Model") -> None:
-        """Where the card of a model is, and its first lines."""
+        """Print the path of the model card and its first lines."""
         from unnoise.checkpoint.card import CARD, card_lines
 
         if model.card:
@@ -125,7 +116,7 @@ class InfoCommand:
                 print(f"           {printable(line)}")
 
     def _prepared(self, folder: Path) -> int:
-        """Print what a folder of prepared data holds."""
+        """Describe a folder of prepared data."""
         from unnoise.cli.prepare import print_summary, summary
         from unnoise.data.shard_index import read_index, verify
 
@@ -141,7 +132,7 @@ class InfoCommand:
         return 0
 
     def _schedule(self, model: "Model") -> dict[str, Any]:
-        """α at some times, by curve (the mean over tokens where they differ), and the learned exponents."""
+        """Return α(t) of each curve (the mean over tokens if they differ), and the learned exponents."""
         import torch
 
         from unnoise.display.schedules import exponents
@@ -166,6 +157,23 @@ class InfoCommand:
                 print(f"           revealed {words}: " + ", ".join(f"{token} {w:.3f}" for token, w in some))
 
 
+def _print_model(
+    network: str, config: dict[str, Any], parameters: int, codec: "Codec", length: int, facts: dict[str, object]
+) -> None:
+    """Print a summary of a model."""
+    from unnoise.data import codec_kind
+
+    sizes = ", ".join(f"{name} {config[name]}" for name in ("depth", "width", "heads") if name in config)
+    rows = {
+        "network": f"{network}{f', {sizes}' if sizes else ''}, {parameters:,} parameters",
+        "codec": f"{codec_kind(codec)}, {codec.vocab} tokens{'' if codec.end is None else ' with EOS'}",
+        "length": f"{length} tokens",
+        **facts,
+    }
+    for name, value in rows.items():
+        print(f"{printable(name):10s} {printable(value)}")
+
+
 @dataclass
 class LsCommand:
     """List methods, samplers, recipes and models.
@@ -173,11 +181,10 @@ class LsCommand:
     Example: unnoise ls
     """
 
-    recipes: Annotated[bool, arg(help="List only the published runs for `unnoise train --recipe`.")] = False
+    recipes: Annotated[bool, arg(help="List only the recipes of published runs, for `unnoise train --recipe`.")] = False
     as_json: Json = False
 
     def run(self) -> int:
-        """Print the table of methods, then the models at hand."""
         if self.recipes:
             return self._recipes()
         from unnoise.data import codec_names
@@ -216,14 +223,13 @@ class LsCommand:
                 print(f"  {'':20s}   {field['name']}={field['default']}{choices}: {field['help']}")
         print("networks\n  " + ", ".join(networks))
         print("codecs\n  " + ", ".join(codec_names()))
-        print("recipes (unnoise ls --recipes has more of them)\n  " + ", ".join(recipes()))
+        print("recipes (described by unnoise ls --recipes)\n  " + ", ".join(recipes()))
         print("models")
         for name, method_name in models.items():
             print(f"  {printable(name):20s} {method_name}{': ' if descriptions[name] else ''}{descriptions[name]}")
         return 0
 
     def _recipes(self) -> int:
-        """A line for each recipe, or with --json all that is known of it but its options."""
         from unnoise.recipes import recipes
 
         if self.as_json:
@@ -238,7 +244,7 @@ class LsCommand:
         return 0
 
     def _sampler(self, sampler: "Sampler") -> dict[str, Any]:
-        """What can be set of a sampler, and what it does to the model's distribution."""
+        """Return the fields of a sampler, and its effect on the model's distribution."""
         from unnoise.sampler_table import sampler_fields
 
         fields = [
@@ -250,7 +256,7 @@ class LsCommand:
 
 
 def _method_of(folder: Path) -> str:
-    """The method of the model in a folder, or what stands in the way of reading it."""
+    """Return the method of the model in a folder, or a note that it is damaged."""
     from unnoise.checkpoint.ours import read_config
 
     try:
@@ -260,7 +266,7 @@ def _method_of(folder: Path) -> str:
 
 
 def _description_of(folder: Path) -> str:
-    """What the card of the model in a folder says that it is; empty without a card."""
+    """Return the description in a model card, or an empty string if there is no card."""
     from unnoise.checkpoint.card import card_description, read_card
 
     try:

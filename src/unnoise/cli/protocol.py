@@ -9,17 +9,17 @@ if TYPE_CHECKING:
 
 
 def described(found: "Evaluation") -> str:
-    """Return the published kind of number, the bound, and the parts of their difference."""
+    """Describe the published number, the bound, and the parts of their difference."""
     facts = found.as_dict()
     one, chunks, bound = found.protocol, found.chunks, facts["bound"]
-    lines = [f"{one.name} ({one.paper}) on {found.benchmark.name}, {found.split}: {one.words}"]
+    lines = [f"{one.name} ({one.paper}) on {found.benchmark.name}, {found.split}: {one.description}"]
     lost = f", {chunks.dropped:,} of {chunks.tokens:,} tokens in no window" if chunks.dropped else ""
     lines.append(
         f"{chunks.documents:,} documents, {len(chunks.x):,} windows of {chunks.x.shape[1]}{lost}; "
-        f"measured on {found.windows:,}, {found.bound.tokens:,} tokens counted"
+        f"measured on {found.windows:,} windows, {found.bound.tokens:,} tokens counted"
     )
     if chunks.x.shape[1] != found.benchmark.length and one.loss is not None:
-        lines.append(f"published numbers are for windows of {found.benchmark.length}; these are the model's own")
+        lines.append(f"published numbers use windows of {found.benchmark.length} tokens")
     if "published" in facts:
         mean = facts["published"]["mean"]
         value, unit = facts["published"]["value"], "bits per token" if one.bits else "perplexity"
@@ -34,11 +34,11 @@ def described(found: "Evaluation") -> str:
     draws = "" if found.exact else f"{found.draws} draws each"
     shown = f"{bound['perplexity']:.3f}{error} perplexity, {bound['bits_per_token']:.4f} bits per token"
     lines.append(f"{kind:14s} {', '.join(part for part in (shown, per_character, per_byte, draws) if part)}")
-    if found.gaps:
+    if found.differences:
         lines += _difference(found)
     if chunks.specials:
         share = chunks.specials / (chunks.specials + chunks.tokens - chunks.dropped)
-        lines.append(f"{share:.1%} of the tokens are begin and end tokens of windows, which are easy to guess")
+        lines.append(f"{share:.1%} of the tokens are BOS and EOS tokens of windows, which are easy to predict")
     return "\n".join(lines)
 
 
@@ -47,18 +47,18 @@ def _difference(found: "Evaluation") -> list[str]:
     tokens = found.bound.tokens
     verdict = {
         None: "cannot be distinguished from the bound with these draws",
-        True: f"lies {-nats:.5f} ± {error:.5f} nats a token above the bound",
-        False: f"lies {nats:.5f} ± {error:.5f} nats a token below the bound: it is none itself",
+        True: f"lies {-nats:.5f} ± {error:.5f} nats per token above the bound",
+        False: f"lies {nats:.5f} ± {error:.5f} nats per token below the bound, so it is not a bound",
     }[found.is_bound]
-    lines = [f"on average the published kind {verdict}; bound − published, {nats:+.5f} ± {error:.5f}, is made of"]
-    for gap in found.gaps:
-        spread = f" ± {gap.stderr / tokens:.5f}" if gap.stderr else ""
-        lines.append(f"  {gap.nats / tokens:+.5f}{spread}  {gap.name}: {gap.words}")
+    lines = [f"on average the published number {verdict}; bound − published, {nats:+.5f} ± {error:.5f}, is the sum of"]
+    for part in found.differences:
+        spread = f" ± {part.stderr / tokens:.5f}" if part.stderr else ""
+        lines.append(f"  {part.nats / tokens:+.5f}{spread}  {part.name}: {part.description}")
     return lines
 
 
 def cell_line(table: "PublishedTable", cell: "Cell") -> str:
-    """Return one line for a cell, in the unit of the table."""
+    """Describe a cell in one line, in the unit of the table."""
     found, bound = cell.found, cell.found["bound"]
     units = {column.benchmark: column.unit for column in table.columns}
     unit = units.get(cell.benchmark, "perplexity")

@@ -128,7 +128,7 @@ def _last_checkpoint(run: "TrainingRun") -> str:
 
 def _print_result(run: "TrainingRun", report: "Report") -> None:
     from unnoise.data.source import Source
-    from unnoise.evaluation.dataset import LOSSY, figure_kind
+    from unnoise.evaluation.dataset import LOSSY, bound_kind
     from unnoise.model.error_bars import with_error
 
     if not report.finished:
@@ -136,7 +136,7 @@ def _print_result(run: "TrainingRun", report: "Report") -> None:
         return
     print(
         f"{run.model.method.name}: {report.bits_before:.3f} → {with_error(report.bits, report.stderr)} "
-        f"bits per {run.model.codec.unit} ({figure_kind(run.model)}, held-out; trained on the {report.loss} loss), "
+        f"bits per {run.model.codec.unit} ({bound_kind(run.model)}, held-out; trained on the {report.loss} loss), "
         f"{report.steps} steps, {report.tokens:,} tokens, {report.seconds:.0f} s of training"
     )
     if report.text_stderr is not None:

@@ -1,4 +1,4 @@
-"""Commands that write: `unnoise generate`, `infill` and `complete`."""
+"""`unnoise generate`, `infill` and `complete`."""
 
 import json
 import os
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 Stream = Annotated[
     bool,
-    arg(help="Print a sample as it is generated: token by token (ar), block by block (bd3lm), all at once (others)."),
+    arg(help="Print a sample while it is generated: token by token (ar), block by block (bd3lm), or all at once (others)."),
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class WritingOptions(SamplingOptions):
-    """Options of every command that samples, except the model."""
+    """Options of all sampling commands, except the model."""
 
     sampler: str | None = None
     label: str | None = None
@@ -41,12 +41,12 @@ class WritingOptions(SamplingOptions):
         return {field.name: vars(self)[field.name] for field in fields(SamplingOptions)}
 
     def _filled(self, model: "Model", given: str, template: "Template", texts: list[str]) -> int:
-        """Show texts that were filled in, and say if that was a heuristic or the codec changed what was given."""
+        """Print infilled texts, and on stderr whether infilling is a heuristic or the codec changed the given text."""
         from unnoise.model.template import text_as_read
 
         exact = model.fills_exactly(template)
         if not exact and not self.as_json:
-            print(f"filling in with {model.method.name} is a heuristic, not its exact conditional", file=sys.stderr)
+            print(f"infilling with {model.method.name} is a heuristic, not its exact conditional distribution", file=sys.stderr)
         read = text_as_read(given, model.codec)
         say_read(read)
         return self._show(model, texts, seed=self.seed, exact=exact and self.follows_distribution(model), read=read)
@@ -56,7 +56,7 @@ class WritingOptions(SamplingOptions):
         return model.sampling_options(self.options()).keeps_distribution(model.method.sampler)
 
     def say_recommended(self, model: "Model", name: str = "") -> None:
-        """Say which of the model's recommended options are used, and how to get its own distribution instead."""
+        """Print which recommended options of the model are used, and the options that sample its own distribution."""
         from unnoise.sampler_table import named_sampler
 
         taken = SamplingOptions.of(self.options()).taken(model.sampling)
@@ -66,13 +66,13 @@ class WritingOptions(SamplingOptions):
         if "sampler" in taken and not named_sampler(taken["sampler"]).keeps_distribution:
             plain.insert(0, f"--sampler {model.own_sampler}")
         used = ", ".join(f"{name.replace('_', '-')} {value}" for name, value in taken.items())
-        back = f" (for its own distribution: {' '.join(plain)})" if plain else ""
-        print(f"using the sampling options that {name or 'the model'} recommends: {used}{back}", file=sys.stderr)
+        back = f" (to sample its own distribution: {' '.join(plain)})" if plain else ""
+        print(f"using the recommended sampling options of {name or 'the model'}: {used}{back}", file=sys.stderr)
 
     def _stream(self, model: "Model", prefix: str, length: int | None) -> int:
-        """Print texts while they are written."""
+        """Print texts while they are generated."""
         if self.as_json or model.codec.grid:
-            raise ValueError("--stream prints texts while they are written: leave out --json, and models of images")
+            raise ValueError("--stream prints texts while they are generated: leave out --json, and use a model of text")
         self.say_recommended(model)
         for row in range(self.num_samples):
             if self.num_samples > 1:
@@ -94,31 +94,32 @@ class WritingOptions(SamplingOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class WritingCommand(WritingOptions):
-    """Options of a command that writes with one model."""
+    """Options of a command that samples from one model."""
 
     model: ModelName = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateCommand(WritingOptions):
-    """Generate texts, or images with a model of images; with several models, texts of the same seed side by side.
+    """Generate texts or images. With several models, print their texts side by side.
 
     Example: unnoise generate --model runs/first --num-samples 3 --watch
     """
 
     model: ModelNames = ()
-    length: Annotated[int | None, arg(help="Tokens of a sample (flexmdm: at most); default: the model's length.")] = None
+    length: Annotated[
+        int | None, arg(help="Number of tokens of a sample (flexmdm: the largest number); default: the model's length.")
+    ] = None
     watch: Annotated[bool, arg(help="Show how the first sample emerges from noise.")] = False
     stream: Stream = False
-    replay: Annotated[Path | None, arg(help="Write the chain as an animated HTML page.")] = None
-    out: Annotated[Path | None, arg(help="File for the images of a model of images; default: samples.png.")] = None
+    replay: Annotated[Path | None, arg(help="Write the denoising chain as an animated HTML page.")] = None
+    out: Annotated[Path | None, arg(help="Output file of a model of images, .png; default: samples.png.")] = None
 
     workers: Workers = 1
 
     def run(self) -> int:
-        """Write, and show the chain if asked."""
         if self.stream and (self.watch or self.replay or self.out):
-            raise ValueError("--stream prints texts as they are written: leave out --watch, --replay and --out")
+            raise ValueError("--stream prints texts while they are generated: leave out --watch, --replay and --out")
         if len(self.model) > 1:
             return write_side_by_side(self)
         if self.stream:
@@ -135,11 +136,11 @@ class GenerateCommand(WritingOptions):
         if self.replay is not None:
             check_writable(self.replay, (".html",))
         if self.out is not None and not model.codec.grid:
-            raise ValueError("--out is for models of images; a model of text prints what it writes")
+            raise ValueError("--out is for models of images; a model of text prints its samples")
         if model.codec.grid:
             check_writable(self._sheet, (".png",))
         if model.codec.grid and self.length is not None:
-            raise ValueError("an image has the size that the model was trained with: leave --length out")
+            raise ValueError("an image has the size of the training images: leave out --length")
         steps: list[Step] = []
         watched = self.watch and not self.as_json and distributed.rank() == 0
         with LiveChain() if watched else nullcontext() as chain:
@@ -174,37 +175,36 @@ class GenerateCommand(WritingOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class InfillCommand(WritingCommand):
-    """Fill in each [MASK] of a text with one token, each [GAP] with any number of them (flexmdm), or each [WORD] with a word.
+    """Fill in the blanks of a text: [MASK] is one token, [GAP] any number of tokens (flexmdm), and [WORD] one word.
 
-    The likeliest words come first, each text with its probability among those considered; they are not drawn.
+    Words are searched for, not sampled. The most probable texts are printed first, with their probabilities.
 
     Example: unnoise infill "the [WORD] of the people" --num-samples 3
     """
 
     text: Annotated[
         Positional[str],
-        arg(metavar="TEXT", help="A text with [WORD] for a word, [MASK] for each blank token, or [GAP] for a gap."),
+        arg(metavar="TEXT", help="Text with [MASK], [GAP] or [WORD] for the blanks."),
     ] = ""
 
     def run(self) -> int:
-        """Fill in and print."""
         from unnoise.model.template import MARKS, WORD
 
         if not MARKS.search(self.text) and os.path.isfile(self.text):  # false too for a text that is too long for a path
             raise ValueError(
-                f"{self.text} is a file: infill takes a text; unnoise fill {self.text} fills in the {WORD}s of a file"
+                f"{self.text} is a file, and infill takes a text: use unnoise fill {self.text} to fill in the {WORD}s of a file"
             )
         model = open_model(self.model, self.device)
         if WORD in self.text:
             drawn = ("steps", "sampler", "temperature", "top_p")
             if given := [name for name, value in self.options().items() if name in drawn and value is not None]:
-                raise ValueError(f"{WORD} is searched for, not drawn: leave out --{given[0].replace('_', '-')}")
+                raise ValueError(f"{WORD} is searched for, not sampled: leave out --{given[0].replace('_', '-')}")
             return self._words(model)
         texts = model.infill(self.text, self.num_samples, **self.options())
         return self._filled(model, self.text, model.template(self.text), texts)
 
     def _words(self, model: "Model") -> int:
-        """The likeliest variants of a text with [WORD]s."""
+        """Print the most probable texts for a text with [WORD]s."""
         from unnoise.model.fill import Filling, check_only_words
         from unnoise.model.template import text_as_read
 
@@ -226,34 +226,33 @@ class InfillCommand(WritingCommand):
 
 @dataclass(frozen=True, kw_only=True)
 class CompleteCommand(WritingCommand):
-    """Write a text that begins with --prefix and ends with --suffix.
+    """Generate a text that begins with --prefix and ends with --suffix.
 
     Example: unnoise complete --prefix "my fellow citizens" --suffix "god bless america" --length 120
     """
 
     prefix: Annotated[str, arg(help="Beginning of the text.")] = ""
     suffix: Annotated[str, arg(help="End of the text.")] = ""
-    length: Annotated[int | None, arg(help="Length of the whole text in tokens; default: the model's length.")] = None
-    blanks: Annotated[int | None, arg(help="Tokens to write between the two, instead of --length.")] = None
+    length: Annotated[int | None, arg(help="Number of tokens of the whole text; default: the model's length.")] = None
+    blanks: Annotated[int | None, arg(help="Number of tokens between prefix and suffix, instead of --length.")] = None
     stream: Stream = False
 
     def run(self) -> int:
-        """Complete and print."""
         from unnoise.model.template import GAP, MARKS, MASK, WORD, given_sides, text_as_read
 
         if MARKS.search(self.prefix + self.suffix):
             raise ValueError(
-                f"complete writes between --prefix and --suffix: a text with {MASK}, {GAP} or {WORD} goes to infill"
+                f"complete generates the text between --prefix and --suffix: use infill for a text with {MASK}, {GAP} or {WORD}"
             )
         model = open_model(self.model, self.device)
         length = self.length
         if self.blanks is not None:
             if length is not None or self.blanks < 1:
-                raise ValueError("give either --length or --blanks, which must be ≥ 1")
+                raise ValueError("give either --length or --blanks ≥ 1")
             length = sum(map(len, given_sides(self.prefix, self.suffix, model.codec))) + self.blanks
         if self.stream:
             if self.suffix:
-                raise ValueError("--stream writes from left to right: leave out --suffix")
+                raise ValueError("--stream generates from left to right: leave out --suffix")
             say_read(text_as_read(self.prefix, model.codec))
             return self._stream(model, self.prefix, length)
         template = model.completion(self.prefix, self.suffix, length)

@@ -1,6 +1,6 @@
-"""A model's card: what it is and was trained on, by which command, held-out bits, and texts as they came.
+"""Model cards: description, training data and commands, held-out bits, and unselected samples.
 
-The facts about the data are told; everything else is measured or read from the model.
+The facts about the data are given by the author. Everything else is measured or taken from the model.
 """
 
 import textwrap
@@ -10,24 +10,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from unnoise.data.source import Source
-from unnoise.evaluation.dataset import evaluate_split, figure_kind
+from unnoise.evaluation.dataset import bound_kind, evaluate_split
 from unnoise.model.card import known_rows, table
 from unnoise.model.model import Model
 
 SAMPLES = 6
-WIDTH = 100  # of the samples, in characters
+WIDTH = 100  # characters in a line of the samples
 SHADES = " ░▒▓█"
 
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What is told about a model.
+    """Facts about a model that its author provides.
 
-    name: how it is called.
-    description: one line: what it is and what it is good for.
-    data: what it was trained on, and where that comes from.
-    licence: of the data.
-    commands: which made it, one after another.
+    name: name of the model.
+    description: its purpose in one line.
+    data: training data and its source.
+    licence: licence of the data.
+    commands: commands that created the model, in order.
     """
 
     name: str
@@ -41,14 +41,15 @@ def model_card(
     model: Model,
     facts: CardFacts,
     source: Source,
+    *,
     split: str = "test",
     windows: int | None = 500,
     draws: int = 16,
     seed: int = 0,
 ) -> str:
-    """The card in Markdown: bits over at most so many windows of a split, and six samples of one seed, none left out."""
-    found = evaluate_split(model, source, split, windows, draws, seed, error=0.005)
-    drawn = "" if model.method.exact else f", ± {found['stderr']:.3f} by drawing"
+    """Return the card in Markdown, with bits over windows of a split and six unselected samples of one seed."""
+    found = evaluate_split(model, source, split, windows=windows, samples=draws, seed=seed, error=0.005)
+    drawn = "" if model.method.exact else f", ± {found['stderr']:.3f} over draws"
     spread = "" if found["text_stderr"] is None else f" ± {found['text_stderr']:.3f}"
     unit = "images" if model.codec.grid else "texts" if model.whole_texts or model.process.variable_length else "windows"
     known = known_rows(model)
@@ -58,7 +59,7 @@ def model_card(
         "licence of the data": facts.licence,
         "training": f"{known['training']}{_stage(facts.commands)}",
         f"held-out bits per {model.codec.unit}": f"{found['bits_per_char']:.3f}{spread} over {found['windows']} {unit} of the "
-        f"{split} part ({figure_kind(model)}{drawn})",
+        f"{split} part ({bound_kind(model)}{drawn})",
         "recommended sampling": known["recommended sampling"],
     }
     parts = [
@@ -74,13 +75,13 @@ def model_card(
 
 
 def _stage(commands: Sequence[str]) -> str:
-    """Which of several trainings the steps and minutes are of."""
+    """Return a note if the training steps are those of the last of several stages."""
     trainings = sum(command.startswith("unnoise train") for command in commands)
     return f", the last of {trainings} stages" if trainings > 1 else ""
 
 
 def _samples(model: Model, seed: int) -> str:
-    """Texts, each a block of its own lines; images side by side in shades."""
+    """Return samples: texts as indented blocks, images side by side in shades of grey."""
     if model.codec.grid:
         return _indented(shaded(model.draw(SAMPLES, seed=seed)))
     texts = [text.encode("utf-8", "replace").decode() for text in model.generate(SAMPLES, seed=seed)]
@@ -93,7 +94,7 @@ def _wrapped(text: str) -> str:
 
 
 def shaded(images: np.ndarray) -> str:
-    """Images [n, H, W(, C)] uint8 side by side, each pixel two characters of a shade."""
+    """Draw images [n, H, W(, C)] uint8 side by side, each pixel as two characters."""
     grey = images if images.ndim == 3 else images.mean(-1)
     levels = (grey.astype(np.float64) * (len(SHADES) - 1) / 255).round().astype(int)
     rows = ("  ".join("".join(2 * SHADES[level] for level in image[y]) for image in levels) for y in range(images.shape[1]))

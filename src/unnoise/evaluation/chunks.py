@@ -1,8 +1,8 @@
-"""Documents cut into windows of one length, as published evaluations cut them.
+"""Documents cut into windows of one length, as in published evaluations.
 
-Documents are concatenated, a thousand at a time, cut side by side, and the remainder of each thousand is dropped: that is how
-`datasets.map(batched=True)` came to do it in the code of SEDD, MDLM, BD3-LM and Duo. There the borders also depend on the
-number of processors; here it is one. MDLM's runs on LM1B do otherwise: a window for each sentence, padded.
+A thousand documents at a time are concatenated and cut into windows, and the remainder is dropped. This is the effect of
+`datasets.map(batched=True)` in the code of SEDD, MDLM, BD3-LM and Duo. There the windows also depend on the number of
+processes, which is one here. MDLM's runs on LM1B instead use one padded window for each sentence.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,16 +15,18 @@ from torch import Tensor
 from unnoise.data.bytes import byte_count
 from unnoise.data.codec import Codec
 
-ROWS = 1000  # documents that are concatenated, the default of datasets.map
+ROWS = 1000  # default batch of datasets.map
 
 
 @dataclass(frozen=True)
 class Wrapping:
-    """How documents become windows.
+    """Rule for cutting documents into windows.
 
-    ends: an end token follows each document. around: each window is begin token, length − 2 tokens, end token. rows: documents
-    that are concatenated, the remainder dropped; None: all. whole_batches: the number of windows is cut to a multiple of it.
-    padded: each document is one window, cut at its end or filled up with end tokens, which do not count.
+    ends: whether an EOS token follows each document.
+    around: whether each window is BOS, length − 2 tokens, EOS.
+    rows: number of documents that are concatenated, or None for all.
+    whole_batches: the number of windows is rounded down to a multiple of this number.
+    padded: whether each document is one window, truncated or padded with EOS tokens that do not count.
     """
 
     ends: bool = True
@@ -34,22 +36,27 @@ class Wrapping:
     padded: bool = False
 
     @property
-    def words(self) -> str:
-        """The same in words."""
+    def description(self) -> str:
+        """Description for the user."""
         if self.padded:
-            return "a window for each document: begin token, at most L − 2 tokens, end token and padding"
-        ends = "an end token after each document" if self.ends else "no end token between documents"
-        windows = "begin token, L − 2 tokens and end token" if self.around else "L tokens"
+            return "a window for each document: BOS, at most L − 2 tokens, EOS and padding"
+        ends = "EOS after each document" if self.ends else "no EOS between documents"
+        windows = "BOS, L − 2 tokens and EOS" if self.around else "L tokens"
         rows = "all documents" if self.rows is None else f"{self.rows:,} documents at a time"
         return f"{ends}, {rows} cut into windows of {windows}"
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """Windows x [N, L] long, which of their tokens count [N, L] bool, and what was done to get them.
+    """Windows of texts.
 
-    documents: how many went in. tokens: theirs, with the end tokens between them. dropped: of these, in no window. specials:
-    begin and end tokens put around windows. characters, bytes: of the text in the windows, by the share of tokens in them.
+    x: tokens [N, L] long.
+    counted: tokens that count [N, L] bool.
+    documents: number of documents.
+    tokens: number of their tokens, including EOS between documents.
+    dropped: number of tokens in no window.
+    specials: number of BOS and EOS tokens around windows.
+    characters, bytes: size of the text in the windows, estimated by the share of tokens in them.
     """
 
     x: Tensor
@@ -63,15 +70,15 @@ class Chunks:
 
 
 def chunk(texts: Sequence[str], codec: Codec, length: int, wrapping: Wrapping) -> Chunks:
-    """Windows of `length` tokens; ValueError if the codec lacks an end token that is needed, or there is too little text."""
+    """Cut texts into windows. Raise ValueError if the codec lacks EOS, or if the texts are too short."""
     needed = wrapping.around or wrapping.ends
     if needed and codec.divider is None:
         raise ValueError(
-            f"this protocol puts an end token between documents or around windows, and the codec {codec.kind} has none here"
+            f"this protocol puts an EOS token between documents or around windows, and the codec {codec.kind} has none here"
         )
     inside = length - 2 if wrapping.around else length
     if inside < 1:
-        raise ValueError(f"windows of {length} tokens have no room beside their begin and end tokens")
+        raise ValueError(f"windows of {length} tokens have no room next to their BOS and EOS tokens")
     end = -1 if codec.divider is None else codec.divider
     begin = end if codec.begin is None else codec.begin
     if wrapping.padded:
@@ -100,7 +107,7 @@ def chunk(texts: Sequence[str], codec: Codec, length: int, wrapping: Wrapping) -
 
 
 def _padded(texts: Sequence[str], codec: Codec, length: int, begin: int, end: int) -> Chunks:
-    """A window for each document: begin token, at most length − 2 tokens, end token, and end tokens that do not count."""
+    """Return a window for each document: BOS, at most length − 2 tokens, EOS, and EOS tokens that do not count."""
     encoded = [codec.encode(text) for text in texts]
     kept = torch.tensor([min(len(row), length - 2) for row in encoded])
     x = torch.full((len(texts), length), end)
@@ -116,21 +123,20 @@ def _padded(texts: Sequence[str], codec: Codec, length: int, begin: int, end: in
 
 
 def characters_of(chunks: Chunks, codec: Codec, which: Tensor) -> float:
-    """Return the characters of some windows [n]: those of all windows, shared out by what each one's tokens decode to.
+    """Return the number of characters of some windows [n], by their share of the decoded characters of all windows.
 
-    Begin and end tokens are left out. Windows differ in how many characters a token has, so that a share by their number would
-    give bits per character of the whole split, and not of the windows that are measured.
+    BOS and EOS tokens are left out. A share by the number of windows would be wrong, because tokens differ in length.
     """
     return chunks.characters * _share(chunks, codec, which, len)
 
 
 def bytes_of(chunks: Chunks, codec: Codec, which: Tensor) -> float:
-    """Return the bytes of some windows [n] in the same way."""
+    """Return the number of bytes of some windows [n]. See `characters_of`."""
     return chunks.bytes * _share(chunks, codec, which, byte_count)
 
 
 def _share(chunks: Chunks, codec: Codec, which: Tensor, count: Callable[[str], int]) -> float:
-    """Return the share of some windows in all, by what their tokens decode to."""
+    """Return the share of some windows [n] in the decoded text of all windows."""
     if len(which) == len(chunks.x):
         return 1.0
     around = [codec.begin, codec.divider]
@@ -143,5 +149,5 @@ def _share(chunks: Chunks, codec: Codec, which: Tensor, count: Callable[[str], i
 
 
 def pieces(texts: Iterable[str], length: int) -> list[str]:
-    """A stream cut into documents of `length` characters, a shorter last one dropped (text8 as MDLM reads it)."""
+    """Cut a stream into documents of `length` characters and drop a shorter last one, as MDLM does with text8."""
     return [text[i : i + length] for text in texts for i in range(0, len(text) - length + 1, length)]

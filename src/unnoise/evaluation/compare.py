@@ -1,4 +1,4 @@
-"""Several methods trained alike and measured on the same texts."""
+"""Comparison of several methods, trained with the same options and measured on the same texts."""
 
 import json
 import math
@@ -24,7 +24,12 @@ from unnoise.training.report import Report
 
 @dataclass(frozen=True)
 class Comparison:
-    """One method of a comparison: its model, what came of its training, and its figures on the test texts."""
+    """One method of a comparison.
+
+    model: the trained model.
+    report: training report.
+    figures: results of `evaluate_split` on the test texts.
+    """
 
     model: Model
     report: Report
@@ -32,7 +37,7 @@ class Comparison:
 
 
 def as_cells(rows: Sequence[Comparison], data: str, out: Path) -> list[Cell]:
-    """Return the results in the form of cells of a table; none where the data set is in no published table."""
+    """Return the results as cells of a table, or none if no published table contains the data set."""
     place = column_of_data(data)
     if place is None:
         return []
@@ -43,20 +48,20 @@ def as_cells(rows: Sequence[Comparison], data: str, out: Path) -> list[Cell]:
 
 @dataclass(frozen=True)
 class PublishedColumn:
-    """The published results next to a comparison.
+    """Published results next to a comparison.
 
-    results: by our methods, as they are printed.
-    words: where they come from, and whether they can be compared.
+    results: results by method, as they are printed.
+    description: their source, and whether they are comparable.
     perplexity: whether they are perplexities.
     """
 
     results: dict[str, str]
-    words: str
+    description: str
     perplexity: bool
 
 
 def published_column(rows: Sequence[Comparison], data: str) -> PublishedColumn | None:
-    """Return the published results of these methods on these data, None where there is none."""
+    """Return the published results of these methods on these data, or None."""
     place = column_of_data(data)
     if place is None:
         return None
@@ -66,18 +71,20 @@ def published_column(rows: Sequence[Comparison], data: str) -> PublishedColumn |
     results = {name: table.shown(result, number) for name, result in known.items() if result is not None}
     if not results:
         return None
-    words = f"published: {column.unit} of the whole {column.split} part of {column.title}, by larger networks; {table.source}"
+    description = (
+        f"published: {column.unit} of the whole {column.split} part of {column.title}, by larger networks; {table.source}"
+    )
     if column.unit == "perplexity" and tokens.key != table.tokens:
-        words += (
+        description += (
             f". They are per token of {table.tokens}, and perplexities per token of {tokens.name} cannot be compared with them"
         )
     elif column.unit not in ("perplexity", f"bits per {codec.unit}"):
-        words += f". They cannot be compared with bits per {codec.unit}"
-    return PublishedColumn(results, words, column.unit == "perplexity")
+        description += f". They cannot be compared with bits per {codec.unit}"
+    return PublishedColumn(results, description, column.unit == "perplexity")
 
 
 def _found(row: Comparison, name: str, benchmark: str) -> dict[str, Any]:
-    """Return one result in the form of `unnoise eval --table`."""
+    """Return one result in the format of `unnoise eval --table`."""
     figures, codec = row.figures, row.model.codec
     key = {"byte": "bits_per_byte", "dimension": "bits_per_dimension"}.get(codec.unit, "bits_per_char")
     nats = figures["nats"] / figures["tokens"]
@@ -107,7 +114,7 @@ def _found(row: Comparison, name: str, benchmark: str) -> dict[str, Any]:
 
 
 class Interrupted(Exception):
-    """A run was stopped before its end."""
+    """A training run was stopped before its end."""
 
     def __init__(self, method: str, steps: int):
         super().__init__(f"stopped at step {steps} of {method}")
@@ -116,14 +123,17 @@ class Interrupted(Exception):
 def compare(
     runs: Sequence[RunOptions],
     out: Path,
+    *,
     windows: int | None,
     samples: int,
     device: str,
     train: Callable[[TrainingRun], Report] = TrainingRun.run,
 ) -> list[Comparison]:
-    """Train each into a folder of its own below `out`, going on with what is there, and measure all on the same windows.
+    """Train each method into its own folder in `out`, or resume it, and measure all methods on the same windows.
 
-    train: runs one of them, with whatever shows its progress.
+    windows: largest number of windows, evenly spaced; None for all.
+    samples: number of draws of the bound for each window.
+    train: function that trains one run, for example with a progress bar.
     """
     names = [run.method for run in runs]
     if len(names) < 2 or len(set(names)) < len(names):
@@ -132,7 +142,7 @@ def compare(
         method_named(name)
     source = corpus(runs[0].data)
     check_folder(out)
-    for options in runs:  # before any is trained, so that like is compared with like
+    for options in runs:  # before any is trained
         if has_state(out / options.method):
             check_same(options, out / options.method)
     rows: list[Comparison] = []
@@ -141,25 +151,20 @@ def compare(
         report = train(run)
         if not report.finished:
             raise Interrupted(options.method, report.steps)
-        rows.append(
-            Comparison(
-                run.model,
-                report,
-                evaluate_split(run.model, source, source.splits[-1], windows, samples, options.seed),
-            )
-        )
+        figures = evaluate_split(run.model, source, source.splits[-1], windows=windows, samples=samples, seed=options.seed)
+        rows.append(Comparison(run.model, report, figures))
     found = {"results": [row.figures for row in rows], "cells": [cell.found for cell in as_cells(rows, runs[0].data, out)]}
     write_atomically(out / COMPARISON, (json.dumps(found, indent=1) + "\n").encode())
     return rows
 
 
 def check_same(options: RunOptions, folder: Path) -> None:
-    """ValueError unless the run in the folder has these options, its length included."""
+    """Raise ValueError unless the run in a folder has these options, including its length."""
     saved = read_options(folder)
     check_unchanged(options, saved, str(folder))
     for name in ("steps", "minutes"):
         if saved.get(name) != vars(options)[name]:
             raise ValueError(
                 f"the run in {folder} has {name} {saved.get(name)}, not {vars(options)[name]}: "
-                "go on with the same options, or take another folder"
+                "resume with the same options, or use another folder"
             )

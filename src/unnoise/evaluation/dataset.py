@@ -1,4 +1,4 @@
-"""Bits per character over a split of a corpus."""
+"""Bits per character over a split of a data set."""
 
 import math
 from typing import Any
@@ -13,16 +13,19 @@ def evaluate_split(
     model: Model,
     source: Source,
     split: str,
-    windows: int | None,
-    samples: int,
-    seed: int,
     *,
+    windows: int | None = None,
+    samples: int = 16,
+    seed: int = 0,
     error: float = 0.0,
     cut: Cut | None = None,
 ) -> dict[str, Any]:
-    """Return bits per character over a split, the standard errors, and what was measured.
+    """Measure bits per character over a split, with standard errors and a description of the measurement.
 
-    cut: how the corpus is cut into sequences (default: as the model reads it).
+    windows: largest number of windows, evenly spaced; by default all.
+    samples: largest number of draws of the bound for each window.
+    error: standard error to aim for; 0 takes all draws.
+    cut: how the data are cut into sequences, by default as in training.
     """
     cut = cut or model.cut
     texts = model.texts(source, split, cut)
@@ -46,17 +49,17 @@ def evaluate_split(
 
 
 def checked_cut(model: Model, cut: Cut | None) -> Cut:
-    """Return how a corpus is cut for a model, its own way by default, or raise ValueError if the model cannot read it so."""
+    """Return how data are cut for a model, by default as in training. Raise ValueError if the model cannot read them so."""
     if cut is None:
         return model.cut
     if model.process.variable_length:
-        raise ValueError(f"{model.method.name} reads texts of any length as they are: leave --texts out")
+        raise ValueError(f"{model.method.name} reads texts of any length: leave out --texts")
     if cut == "whole":
         check_end(model.codec)
     return cut
 
 
-LOSSY = "the codec changes the text (letters or words that it lacks): these are bits of the text as it reads it"
+LOSSY = "the codec changes the text, because it lacks some letters or words: these are bits of the changed text"
 
 
 def kind_of_piece(model: Model, cut: Cut | None = None) -> str:
@@ -64,6 +67,6 @@ def kind_of_piece(model: Model, cut: Cut | None = None) -> str:
     return "images" if model.codec.grid else {"whole": "whole texts"}.get(cut or model.cut, cut or model.cut)
 
 
-def figure_kind(model: Model) -> str:
-    """What a figure of this model is."""
+def bound_kind(model: Model) -> str:
+    """Return whether the likelihood of a model is exact or an upper bound."""
     return "exact" if model.method.exact else "upper bound"

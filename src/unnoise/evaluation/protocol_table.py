@@ -1,4 +1,4 @@
-"""The protocols by name: how each code base cuts texts into windows, and what it averages."""
+"""Evaluation protocols: how the code of a paper cuts texts into windows, and what it averages."""
 
 from dataclasses import dataclass
 
@@ -9,11 +9,14 @@ from unnoise.schedule import Linear
 
 @dataclass(frozen=True)
 class Protocol:
-    """How one code base evaluates.
+    """Evaluation protocol of a paper's code.
 
-    wrapping: how documents become windows. loss: what is averaged, or None for the bound itself. stream: how one long text
-    (text8, enwik8) becomes windows, where that differs. first_given: the first token of a window is never noised and not
-    counted. bits: the figure is bits per token, not a perplexity. remark: what else sets it apart, in words.
+    wrapping: how documents become windows.
+    loss: loss that is averaged, or None for the bound itself.
+    stream: how one long text (text8, enwik8) becomes windows, if different.
+    first_given: whether the first token of a window is never noised and not counted.
+    bits: whether the published number is bits per token instead of a perplexity.
+    remark: other properties.
     """
 
     name: str
@@ -26,16 +29,16 @@ class Protocol:
     remark: str = ""
 
     def wrapping_of(self, stream: bool) -> Wrapping:
-        """How one long text, or documents, become windows."""
+        """Return how one long text, or documents, become windows."""
         return self.stream if stream and self.stream is not None else self.wrapping
 
     @property
-    def words(self) -> str:
-        """The protocol in a sentence."""
-        noised = "all noised, padding not counted" if self.wrapping.padded else "all of them noised and counted"
-        counted = ", the begin token given and not counted" if self.first_given else f", {noised}"
-        loss = "every term of the bound" if self.loss is None else self.loss.words
-        return "; ".join(part for part in (self.wrapping.words + counted, loss, self.remark) if part)
+    def description(self) -> str:
+        """One sentence for the user."""
+        noised = "all noised, padding not counted" if self.wrapping.padded else "all noised and counted"
+        counted = ", the BOS token given and not counted" if self.first_given else f", {noised}"
+        loss = "every term of the bound" if self.loss is None else self.loss.description
+        return "; ".join(part for part in (self.wrapping.description + counted, loss, self.remark) if part)
 
 
 PLAIN = Wrapping(ends=False, rows=None)
@@ -56,14 +59,14 @@ PROTOCOLS = {
             PublishedLoss(start=0.0, reconstruction=True),
             Wrapping(ends=False, rows=None, whole_batches=512),
             bits=True,
-            remark="a stream is cut without end tokens, in whole batches of 512",
+            remark="a stream is cut without EOS tokens, in whole batches of 512",
         ),
     )
 }
 
 
 def protocol(name: str) -> Protocol:
-    """A protocol by its name, or ValueError."""
+    """Return a protocol by its name, or raise ValueError."""
     if name not in PROTOCOLS:
         raise ValueError(f"unknown protocol {name!r}: use one of {', '.join(PROTOCOLS)}")
     return PROTOCOLS[name]

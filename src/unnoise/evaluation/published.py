@@ -1,12 +1,12 @@
-"""Published figures as the papers' code computes them, and what sets each apart from a bound.
+"""Published losses as the papers' code computes them, and their differences from a bound.
 
-Most are E_{t ~ U[ε, 1]} E_q Σ_positions of the bound's integrand, ε = 10⁻³, with one t for each window, and nothing else. The
-bound is ∫_0^1 of it and its boundary terms; so, with P the published figure,
+Most published losses are P = E_{t ~ U[ε, 1]} E_q Σ_positions of the bound's integrand, with ε = 10⁻³ and one t for each window.
+The bound is ∫_0^1 of the integrand plus boundary terms, so
 
     bound − P = −ε·P + ∫_0^ε + the cost of the signal α(1) that is left at t = 1.
 
-The first term makes P too large, by the factor 1/(1 − ε); the others are left out and make it too small. Each is measured here
-by itself, which tells the difference far more exactly than two noisy figures would.
+The first term makes P too large, by the factor 1/(1 − ε). The other terms are left out and make it too small. Each term is
+measured separately, which gives the difference far more precisely than two noisy estimates.
 """
 
 import math
@@ -31,15 +31,16 @@ from unnoise.process.base import gather
 from unnoise.rng import RowGenerator, seed_of, uniform
 from unnoise.schedule import LogLinear, Schedule
 
-BATCH = 16  # windows among which times are spread, as in the papers' evaluations
+BATCH = 16  # windows over which times are stratified, as in the papers' evaluations
 
 
 @dataclass(frozen=True)
 class PublishedLoss:
-    """What a paper's code averages.
+    """Loss that a paper's code averages.
 
-    start: t is uniform on [start, 1]. schedule: of masked noise, where the network does without t; elsewhere the model's own.
-    reconstruction: + L·(1 − α(0))·log K, the network-free term at t = 0 (MD4).
+    start: t is uniform on [start, 1].
+    schedule: schedule of masked noise, for a network that ignores t. Otherwise the model's own schedule is used.
+    reconstruction: whether to add L·(1 − α(0))·log K, the network-free term at t = 0 (MD4).
     """
 
     start: float = 1e-3
@@ -47,21 +48,21 @@ class PublishedLoss:
     reconstruction: bool = False
 
     @property
-    def words(self) -> str:
-        """The same in words."""
+    def description(self) -> str:
+        """Description for the user."""
         ends = "; the network-free reconstruction at t = 0" if self.reconstruction else ""
         return f"one t from [{self.start:g}, 1] for each window, or each block of a block model{ends}"
 
     def obstacle(self, model: Model) -> str:
-        """Return the reason why a model has no integrand to average, empty where it has."""
+        """Return why a model has no integrand to average, or an empty string if it has one."""
         if counts_masks(model) and model.method.time_free and isinstance(model.process, Masked):
             return ""
         if not isinstance(model.bound, Elbo):
-            return f"it averages a loss of noised tokens, and {model.method.name} noises something else"
+            return f"it averages a loss of noised tokens, and {model.method.name} has none"
         return "" if model.bound.steps is None else f"the published result of {model.method.name} is its bound in T steps"
 
     def objective(self, model: Model) -> Elbo:
-        """The bound whose integrand is averaged, or ValueError where the model has none in continuous time."""
+        """Return the bound whose integrand is averaged, or raise ValueError if the model has none in continuous time."""
         process = model.process
         if counts_masks(model) and model.method.time_free and isinstance(process, Masked):
             return Elbo(process if self.reconstruction else Masked(process.vocab, self.schedule()).to(model.device))
@@ -71,17 +72,17 @@ class PublishedLoss:
 
 
 @dataclass(frozen=True)
-class Gap:
-    """One part of bound − published: its name, nats in all with their standard error, and what it is, in words."""
+class Difference:
+    """One part of bound − published, in nats of all windows."""
 
     name: str
     nats: float
     stderr: float
-    words: str
+    description: str
 
 
 class PublishedNats(NamedTuple):
-    """Nats of each window [N] float64: of all tokens that were noised, and of those of them that are counted."""
+    """Nats of each window [N] float64, of all noised tokens and of the counted ones."""
 
     all: Tensor
     counted: Tensor
@@ -89,9 +90,14 @@ class PublishedNats(NamedTuple):
 
 @torch.no_grad()
 def published_nats(
-    model: Model, loss: PublishedLoss, x: Tensor, free: Tensor, seed: int = 1, counted: Tensor | None = None
+    model: Model, loss: PublishedLoss, x: Tensor, free: Tensor, *, seed: int = 1, counted: Tensor | None = None
 ) -> PublishedNats:
-    """One pass: one t for each window, spread over batches of 16. free: what is noised; counted: all of it if None; [N, L]."""
+    """Compute a published loss in one pass, with one t for each window, stratified over batches of 16.
+
+    x: tokens [N, L] long.
+    free: positions that are noised [N, L] bool.
+    counted: positions that count, by default all noised ones.
+    """
     model.network.eval()
     x, free = x.to(model.device), free.to(model.device)
     counted = free if counted is None else counted.to(model.device) & free
@@ -111,7 +117,7 @@ def published_nats(
 
 
 def _one_draw(model: Model, loss: PublishedLoss) -> Callable[[Tensor, Tensor, Tensor, RowGenerator], Tensor]:
-    """x, free [B, L], v [B] uniform on [0, 1), generator → nats of each position [B, L]."""
+    """Return a function of x, free [B, L], v [B] uniform on [0, 1) and a generator to nats of each position [B, L]."""
     bound, denoiser = model.bound, model.denoiser
     if isinstance(bound, Autoregressive):
         return lambda x, free, v, generator: -gather(next_token_log_probs(model, x), x) * free
@@ -128,56 +134,60 @@ def _one_draw(model: Model, loss: PublishedLoss) -> Callable[[Tensor, Tensor, Te
 
 
 def _free_reconstruction(objective: Elbo, x: Tensor, free: Tensor) -> Tensor:
-    """(1 − α(0))·log K of each free position: [B, L]."""
+    """Return (1 − α(0))·log K at each free position: [B, L]."""
     zero = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
     noise = objective.process.schedule.noise(zero)
     return noise * free * math.log(objective.process.vocab)
 
 
 def _placed(values: Tensor, where: Tensor) -> Tensor:
-    """Values [n] at their positions `where` [B, L], elsewhere 0: [B, L]."""
+    """Return values [n] at the positions `where` [B, L], and 0 at others: [B, L]."""
     return values.new_zeros(where.shape).masked_scatter(where, values)
 
 
 def _block_draw(bound: BlockElbo, denoiser: Denoiser, start: float, x: Tensor, free: Tensor, generator: RowGenerator) -> Tensor:
-    """A t for each block, each position masked with chance t, weight 1/t; blocks of one token are masked always: [B, L]."""
+    """Draw the loss of block diffusion: one t per block, each position masked with probability t, weight 1/t: [B, L].
+
+    Blocks of one token are always masked.
+    """
     t = _block_times(bound, start, 1.0, x, generator)
     hidden = (uniform(x.shape, x.device, generator) < t) & free
     return _placed(bound.terms(denoiser, x, hidden, t, 1 / t), hidden)
 
 
 def _block_times(bound: BlockElbo, low: float, high: float, x: Tensor, generator: RowGenerator) -> Tensor:
-    """t uniform on [low, high], the same within a block, 1 for blocks of one token: [B, L] float64."""
+    """Draw t uniform on [low, high] for each block, 1 for blocks of one token: [B, L] float64."""
     if bound.block == 1:
         return torch.ones(x.shape, dtype=torch.float64, device=x.device)
     block = torch.arange(x.shape[1], device=x.device) // bound.block
     return low + (high - low) * uniform(x.shape, x.device, generator)[:, block]
 
 
-# ---- what is missing ----------------------------------------------------------------------------------------------------
-
-
 @torch.no_grad()
-def gaps(
-    model: Model, loss: PublishedLoss, published: float, x: Tensor, free: Tensor, draws: int = 4, seed: int = 0
-) -> list[Gap]:
-    """The parts of bound − published on windows x, free [N, L]; published: nats in all, by a mean over passes."""
+def differences(
+    model: Model, loss: PublishedLoss, published: float, x: Tensor, free: Tensor, *, draws: int = 4, seed: int = 0
+) -> list[Difference]:
+    """Return the parts of bound − published.
+
+    published: nats of all windows, the mean over passes.
+    x, free: tokens and noised positions [N, L].
+    """
     bound = model.bound
     if isinstance(bound, Autoregressive) or (isinstance(bound, BlockElbo) and bound.block == 1):
         return []
     x, free = x.to(model.device), free.to(model.device)
     found = []
     if loss.start > 0:
-        words = f"t is drawn from [{loss.start:g}, 1], and the mean is not multiplied by the length of that interval"
-        found.append(Gap("the factor", -loss.start * published, 0.0, words))
+        words = f"t is drawn from [{loss.start:g}, 1], and the mean is not multiplied by the length of this interval"
+        found.append(Difference("the factor", -loss.start * published, 0.0, words))
         found.append(
             _measured(
-                "near the text",
-                f"the integral from 0 to {loss.start:g} is left out",
                 lambda v, rows, generator: _first_part(model, loss, x[rows], free[rows], v, generator),
                 x,
-                draws,
-                seed,
+                name="near the text",
+                description=f"the integral from 0 to {loss.start:g} is left out",
+                draws=draws,
+                seed=seed,
             )
         )
     if isinstance(bound, BlockElbo):
@@ -185,24 +195,27 @@ def gaps(
     objective = loss.objective(model)
     late = _sum(lambda rows: noise_end(objective, model.denoiser, x[rows], free[rows]), x)
     if late:
-        found.append(Gap("at pure noise", late, 0.0, "what is left of the text at t = 1 is not paid for"))
+        found.append(Difference("at pure noise", late, 0.0, "the cost of the signal that is left at t = 1 is left out"))
     if loss.reconstruction and objective.leaves_noise:
         paid = _sum(lambda rows: _free_reconstruction(objective, x[rows], free[rows]).sum(1), x)
         exact = _measured(
-            "reconstruction",
-            "what is masked at t = 0 is guessed at random, at a cost of log K, where the network would guess better",
             lambda v, rows, generator: data_end(objective, model.denoiser, x[rows], free[rows], generator),
             x,
-            draws,
-            seed,
+            name="reconstruction",
+            description="tokens that are masked at t = 0 cost log K, although the network predicts them better",
+            draws=draws,
+            seed=seed,
         )
-        found.append(Gap(exact.name, exact.nats - paid, exact.stderr, exact.words))
+        found.append(Difference(exact.name, exact.nats - paid, exact.stderr, exact.description))
     return found
 
 
 def _first_part(model: Model, loss: PublishedLoss, x: Tensor, free: Tensor, v: Tensor, generator: RowGenerator) -> Tensor:
-    """∫_0^start of the integrand: [B], one draw. For masks one of m free positions is masked for sure, and its term counts m
-    times the chance of a mask; elsewhere t is drawn from [0, start]."""
+    """Draw ∫_0^start of the integrand: [B].
+
+    For masked noise, one of m free positions is always masked, and its term is weighted by m times the probability of a mask.
+    For other noise, t is drawn from [0, start].
+    """
     if isinstance(model.bound, BlockElbo):
         t = _block_times(model.bound, 0.0, loss.start, x, generator)
         chosen = _one_of(free, generator)
@@ -222,15 +235,15 @@ def _first_part(model: Model, loss: PublishedLoss, x: Tensor, free: Tensor, v: T
 
 
 def _one_of(free: Tensor, generator: RowGenerator) -> Tensor:
-    """One free position of each row, at random: [B, L] bool."""
+    """Draw one free position of each row: [B, L] bool."""
     place = torch.where(free, uniform(free.shape, free.device, generator), 2.0).argmin(1)
     return torch.zeros_like(free).scatter(1, place[:, None], True)
 
 
 def _measured(
-    name: str, words: str, draw: Callable[[Tensor, Tensor, RowGenerator], Tensor], x: Tensor, draws: int, seed: int
-) -> Gap:
-    """The sum over all windows of the mean of some draws each, with the error of that sum."""
+    draw: Callable[[Tensor, Tensor, RowGenerator], Tensor], x: Tensor, *, name: str, description: str, draws: int, seed: int
+) -> Difference:
+    """Return the sum over all windows of the mean over draws, with its standard error."""
     draws = max(2, draws)
     sums = []
     for i in range(draws):
@@ -243,10 +256,10 @@ def _measured(
         sums.append(_sum(some, x))
     mean = sum(sums) / draws
     error = math.sqrt(sum((one - mean) ** 2 for one in sums) / (draws - 1) / draws)
-    return Gap(name, mean, error, words)
+    return Difference(name, mean, error, description)
 
 
 def _sum(act: Callable[[Tensor], Tensor], x: Tensor) -> float:
-    """Σ over all rows of what `act` finds for some of them."""
+    """Return the sum of `act` over all rows."""
     parts = torch.arange(len(x), device=x.device).split(rows_at_once(x.shape[1], BATCH, x.device))
     return sum(distributed.each(len(parts), lambda i: float(act(parts[i]).double().sum())))

@@ -1,13 +1,14 @@
-"""Tables of results: several models, each on every data set that is there, next to the published rows; done cells are kept.
+"""Tables of results: several models on several data sets, next to published results.
 
-`out` holds a file for each cell, and the table as Markdown and as CSV, written anew after each cell.
+The output folder contains a file for each cell, which is not computed again, and the table as Markdown and CSV, which are
+updated after each cell.
 """
 
 import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from unnoise.data.corpus import corpus
 from unnoise.evaluation import benchmarks
 from unnoise.evaluation.benchmarks import benchmark, find_benchmark
 from unnoise.evaluation.dataset import evaluate_split
-from unnoise.evaluation.protocols import check_follows, evaluate, protocol
+from unnoise.evaluation.protocols import ProtocolOptions, check_follows, evaluate, protocol
 from unnoise.evaluation.table_text import CELLS, Cell, as_csv, markdown
 from unnoise.evaluation.tokenizers import Tokenizer
 from unnoise.files import write_atomically
@@ -25,34 +26,26 @@ from unnoise.model.model import Model
 from unnoise.published_tables import ZERO_SHOT, PublishedTable, plain_name
 
 
-@dataclass(frozen=True)
-class TableOptions:
-    """Options of every cell; see `evaluate`."""
-
-    protocol: str = "mdlm"
-    windows: int | None = None
-    draws: int = 16
-    passes: int = 2
-    seed: int = 0
-
-
 def measured_table(
     table: PublishedTable,
     models: Sequence[str],
     data: str,
+    options: ProtocolOptions,
+    *,
     out: Path,
-    options: TableOptions,
     load: Callable[[str], Model],
     on_cell: Callable[[Cell], None] | None = None,
 ) -> list[Cell]:
-    """Return all cells, those that are done from their files; `out` gets the tables. on_cell gets each cell in turn.
+    """Measure all cells of a table, or read them from their files, and write the table to `out`.
 
-    data: a folder with the data sets of the table, or one of them.
+    data: folder with the data sets of the table, or one of the data sets.
+    load: function that loads a model by its name.
+    on_cell: function that is called with each cell.
     """
     protocol(options.protocol)
     sets = data_sets(table, data)
     if len(set(models)) < len(models):
-        raise ValueError("each model is named once")
+        raise ValueError("name each model once")
     files = {(name, one): out / CELLS / f"{_key(name, path, options)}.json" for name in models for one, path in sets.items()}
     found = distributed.from_first(lambda: {place: _read(path) for place, path in files.items()})
     for name in models:  # before anything is computed
@@ -78,7 +71,7 @@ def measured_table(
     return cells
 
 
-def check_model(table: PublishedTable, model: Model, name: str, wanted: Sequence[str], options: TableOptions) -> None:
+def check_model(table: PublishedTable, model: Model, name: str, wanted: Sequence[str], options: ProtocolOptions) -> None:
     """Raise ValueError unless a model can be measured on these data sets."""
     images = any(column.unit == "bits per dimension" for column in table.columns)
     if images and not model.codec.grid:
@@ -89,7 +82,7 @@ def check_model(table: PublishedTable, model: Model, name: str, wanted: Sequence
 
 
 def data_sets(table: PublishedTable, data: str) -> dict[str, str]:
-    """Find the data sets of a table: in a folder by their names, or the one that is named; ValueError if there is none."""
+    """Return the paths of a table's data sets, from a folder or of a single data set. Raise ValueError if there is none."""
     names = [column.benchmark for column in table.columns]
     names += [name for name in benchmarks.ZERO_SHOT if table is ZERO_SHOT and name not in names]
     path = Path(data)
@@ -101,35 +94,33 @@ def data_sets(table: PublishedTable, data: str) -> dict[str, str]:
         found = dict([max(found.items(), key=lambda pair: len(pair[0]))]) if found else {}
     if not found:
         raise ValueError(
-            f"the table {table.name} needs --data, a folder with {', '.join(names)}, or some of them, or the path of one; "
-            f"{data} has nothing that is named after one of these"
+            f"{data} contains no data set of the table {table.name}: give --data, one or a folder of {', '.join(names)}"
         )
     return found
 
 
 def _inside(folder: Path, name: str) -> Path | None:
-    """Find the file or folder of a data set in a folder."""
+    """Return the file or folder of a data set in a folder, or None."""
     if name in benchmarks.BENCHMARKS:
         return find_benchmark(folder, name)
     mine = [path for path in sorted(folder.iterdir()) if plain_name(path.name).startswith(plain_name(name))]
     return mine[0] if mine else None
 
 
-def _measured(table: PublishedTable, model: Model, one: str, path: str, options: TableOptions, name: str) -> dict[str, Any]:
-    """Return what is found of a model on a data set, for JSON."""
+def _measured(table: PublishedTable, model: Model, one: str, path: str, options: ProtocolOptions, name: str) -> dict[str, Any]:
+    """Return the result of a model on a data set, for JSON."""
     if model.codec.grid:
         found = _of_images(model, path, table.columns[table.number(one)].split, options)
     else:
-        of = options.protocol, path, one, None, options.windows, options.draws, options.passes, options.seed
-        found = evaluate(model, *of, f"the model {name}").as_dict()
+        found = evaluate(model, path, replace(options, benchmark=one), label=f"the model {name}").as_dict()
     return found | {"model": name, "method": model.method.name, "benchmark": one}
 
 
-def _of_images(model: Model, path: str, split: str, options: TableOptions) -> dict[str, Any]:
-    """Return bits per dimension over a split of images, in the form of other cells."""
+def _of_images(model: Model, path: str, split: str, options: ProtocolOptions) -> dict[str, Any]:
+    """Return bits per dimension over a split of images, in the format of other cells."""
     source = corpus(path)
     split = split if split in source.splits else source.splits[-1]
-    found = evaluate_split(model, source, split, options.windows, options.draws, options.seed)
+    found = evaluate_split(model, source, split, windows=options.windows, samples=options.draws, seed=options.seed)
     bits, error = found["bits_per_char"], found["stderr"]
     bound: Mapping[str, Any] = {
         "nats_per_token": bits * math.log(2),
@@ -153,8 +144,8 @@ def _read(path: Path) -> dict[str, Any] | None:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
-def _key(model: str, data: str | Path, options: TableOptions) -> str:
-    """Return what a cell is the result of: the files of the model and of the data, the options, the version."""
+def _key(model: str, data: str | Path, options: ProtocolOptions) -> str:
+    """Return a hash of everything that a cell depends on: the files of model and data, the options, and the version."""
     files = [*_files(folder_of(model)), *_files(Path(data))]
     stamped = [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in files if path.exists()]
     label = json.dumps([stamped, str(data), asdict(options), __version__])

@@ -20,8 +20,8 @@ from unnoise.data import Bytes, Characters, Text8
 from unnoise.evaluation import detokenize
 from unnoise.evaluation.benchmarks import BENCHMARKS, benchmark, documents
 from unnoise.evaluation.chunks import Wrapping, chunk, pieces
-from unnoise.evaluation.protocols import PROTOCOLS, evaluate, windows_of
-from unnoise.evaluation.published import PublishedLoss, gaps, published_nats
+from unnoise.evaluation.protocols import PROTOCOLS, ProtocolOptions, evaluate, windows_of
+from unnoise.evaluation.published import PublishedLoss, differences, published_nats
 from unnoise.schedule import Linear, LogLinear
 
 REAL = Path(os.environ.get("UNNOISE_REAL_DATA", "no-such-folder"))  # with lambada/ and wikitext2/
@@ -163,7 +163,9 @@ def test_a_sentence_a_window_padded(home: Path, tmp_path: Path) -> None:
     assert found.counted.sum(1).tolist() == [6, 3, 2] and (found.tokens, found.dropped, found.specials) == (7, 2, 6)
     (tmp_path / "lm1b.txt").write_text("a cat\na dog ran\n" * 6)
     for name in ("mdlm", "ar", "bd3lm:block=1"):
-        facts = evaluate(unnoise.load(home / name), "mdlm-lm1b", str(tmp_path / "lm1b.txt"), draws=64, passes=64).as_dict()
+        facts = evaluate(
+            unnoise.load(home / name), str(tmp_path / "lm1b.txt"), ProtocolOptions(protocol="mdlm-lm1b", draws=64, passes=64)
+        ).as_dict()
         begin = name == "ar"  # which is given there
         assert facts["counted_tokens"] == 6 * (7 - begin + 11 - begin) and facts["windows"] == 12
         parts, mean, bound = facts["difference"]["parts"], facts["published"]["mean"], facts["bound"]
@@ -251,14 +253,14 @@ def test_the_parts_are_measured_as_they_are(loss: PublishedLoss, is_bound: bool)
     free = torch.ones_like(x, dtype=torch.bool)
     once = published_nats(model, loss, x, free).all
     assert float(once.mean()) == pytest.approx(published, abs=4 * float(once.std()) / len(x) ** 0.5 + 0.01)
-    found = {gap.name: gap for gap in gaps(model, loss, published * len(x), x, free, 4)}
+    found = {part.name: part for part in differences(model, loss, published * len(x), x, free, draws=4)}
     assert found["the factor"].nats / len(x) == pytest.approx(-EPS * published)
     near = found["near the text"]
     assert near.nats / len(x) == pytest.approx(first, abs=4 * near.stderr / len(x) + 0.01 * first)
     assert (noise > 0) == ("at pure noise" in found) == (loss.schedule is LogLinear)
     if noise:
         assert found["at pure noise"].nats / len(x) == pytest.approx(noise, rel=0.01)
-    assert (sum(gap.nats for gap in found.values()) < 0) == is_bound
+    assert (sum(part.nats for part in found.values()) < 0) == is_bound
 
 
 # ---- a model on a file --------------------------------------------------------------------------------------------------
@@ -283,7 +285,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", list(PROTOCOLS))
 def test_every_protocol_on_a_masked_model(home: Path, name: str) -> None:
     model = unnoise.load(home / "mdlm")
-    found = evaluate(model, name, str(home / "sets" / "wikitext2"), windows=6, draws=16)
+    found = evaluate(model, str(home / "sets" / "wikitext2"), ProtocolOptions(protocol=name, windows=6, draws=16))
     facts = json.loads(json.dumps(found.as_dict()))
     given = name == "bd3lm"
     tokens = int(found.chunks.counted[[0, 2, 3, 5, 6, 8]].sum()) if name == "mdlm-lm1b" else 6 * (16 - given)
@@ -306,15 +308,17 @@ def test_text8_is_cut_into_pieces_by_mdlm_alone_and_plain_text_never(tmp_path: P
     model = unnoise.Model.build("mdlm", Text8(end=True), length=16, width=16, depth=1, heads=2)
     counts = (("mdlm", "text8", 41 * 17), ("duo", "text8", 656), ("mdlm", "mine.txt", 657), ("sedd", "mine.txt", 656))
     for name, data, tokens in counts:
-        assert evaluate(model, name, str(tmp_path / data), windows=2, draws=4).chunks.tokens == tokens, (name, data)
+        assert (
+            evaluate(model, str(tmp_path / data), ProtocolOptions(protocol=name, windows=2, draws=4)).chunks.tokens == tokens
+        ), (name, data)
 
 
 def test_an_exact_model_has_one_figure(home: Path) -> None:
     model = unnoise.load(home / "ar")
-    found = evaluate(model, "mdlm", str(home / "sets" / "wikitext2"), windows=4, draws=4)
+    found = evaluate(model, str(home / "sets" / "wikitext2"), ProtocolOptions(protocol="mdlm", windows=4, draws=4))
     facts = found.as_dict()
     assert facts["bound"]["exact"] and facts["bound"]["stderr"] == 0 and facts["counted_tokens"] == 4 * 15
-    assert facts["published"]["value"] == pytest.approx(facts["bound"]["perplexity"]) and not found.gaps
+    assert facts["published"]["value"] == pytest.approx(facts["bound"]["perplexity"]) and not found.differences
 
 
 def test_the_command_and_its_mistakes(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -327,7 +331,7 @@ def test_the_command_and_its_mistakes(home: Path, capsys: pytest.CaptureFixture[
         ("--protocol mdlm --benchmark nonsense", "unknown benchmark 'nonsense'"),
         ("--benchmark ptb", "give --protocol too"),
         ("--table nonsense", "unknown table 'nonsense': use one of text8, compression, zero-shot"),
-        (f"--model {home / 'ar'}", "several models make a table"),
+        (f"--model {home / 'ar'}", "several models need --table"),
     ):
         assert main(shlex.split(f"{line} {wrong}")) == 2
         assert words in capsys.readouterr().err

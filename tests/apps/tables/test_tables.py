@@ -20,7 +20,7 @@ from unnoise.data.codec import Codec
 from unnoise.data.prepare import prepare
 from unnoise.data.tokenizer import PretrainedTokenizer
 from unnoise.evaluation.benchmarks import BENCHMARKS
-from unnoise.evaluation.protocols import PROTOCOLS, check_follows, evaluate
+from unnoise.evaluation.protocols import PROTOCOLS, ProtocolOptions, check_follows, evaluate
 from unnoise.evaluation.table_text import Cell, aligned, as_csv, markdown, read_cells
 from unnoise.evaluation.tables import data_sets
 from unnoise.evaluation.tokenizers import Tokenizer, is_gpt2
@@ -172,14 +172,14 @@ def test_bits_of_bytes_are_per_byte(home: Path, tmp_path: Path) -> None:
 
 def test_a_protocol_counts_characters_and_bytes(home: Path) -> None:
     model = unnoise.load(home / "bytes")
-    found = evaluate(model, "bound", str(home / "enwik8"), draws=2).as_dict()
+    found = evaluate(model, str(home / "enwik8"), ProtocolOptions(protocol="bound", draws=2)).as_dict()
     test = (MIXED * 100).encode()[len((MIXED * 100).encode()) * 95 // 100 :]
     windows = len(test) // 16
     assert found["bytes"] == pytest.approx(windows * 16)
     assert found["characters"] == pytest.approx(len(test.decode("utf-8", "surrogateescape")) * windows * 16 / len(test))
     bound = found["bound"]
     assert bound["bits_per_byte"] == pytest.approx(bound["bits_per_token"]) and bound["bits_per_char"] > bound["bits_per_byte"]
-    some = evaluate(model, "bound", str(home / "enwik8"), windows=2, draws=2).as_dict()
+    some = evaluate(model, str(home / "enwik8"), ProtocolOptions(protocol="bound", windows=2, draws=2)).as_dict()
     assert some["bytes"] == pytest.approx(32, abs=0.5)
 
 
@@ -189,7 +189,7 @@ def test_a_protocol_counts_characters_and_bytes(home: Path) -> None:
 def test_a_model_that_cannot_follow_a_protocol_is_named_with_those_that_it_can(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    no_end = "codec text8 has no end token, which the protocol puts between documents or around windows"
+    no_end = "codec text8 has no EOS token, which the protocol puts between documents or around windows"
     for model, name, words in (
         (nano("mdlm"), "sedd", f"{no_end}; use --protocol bound$"),
         (nano("multinomial:steps=10", Text8(end=True)), "md4", "multinomial.* is its bound in T steps; use --protocol bound$"),
@@ -212,7 +212,7 @@ def test_published_diffusion_models_have_a_token_between_documents(home: Path) -
     tokenizer = Bpe.of([TEXT * 9], 300, end=True).tokenizer
     codec = PretrainedTokenizer(tokenizer, 300)
     assert codec.end is None and codec.divider == 0 and PretrainedTokenizer(tokenizer, 300, 7).divider == 7
-    found = evaluate(nano("mdlm", codec), "sedd", str(home / "sets" / "ptb.txt"), draws=2)
+    found = evaluate(nano("mdlm", codec), str(home / "sets" / "ptb.txt"), ProtocolOptions(protocol="sedd", draws=2))
     assert (found.chunks.x == 0).sum() == 8  # a sentence a line
     assert Text8().divider is None and Text8(end=True).divider == 27
 
@@ -355,7 +355,7 @@ def test_images_are_in_bits_per_dimension(home: Path, tmp_path: Path, capsys: py
     assert row[3].startswith(f"{found['bits_per_char']:.3f} ±") and row[4] == "" and "images: bits" not in shown
     assert "the table images is of images, and" in run(f"{line} --model {home / 'letters'}", capsys, 2)
     line = f"eval --table text8 --data {home / 'text8.txt'} --model {home / 'pictures'}"
-    assert "it is a model of images, and protocols are for texts; there is none that it can" in run(line, capsys, 2)
+    assert "it is a model of images, and protocols are for texts; it can follow no protocol" in run(line, capsys, 2)
 
 
 def test_mistakes_are_one_sentence(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
