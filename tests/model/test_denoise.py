@@ -273,7 +273,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert code == 0 and out == f"{one.text}\n" and one.edits
     first, second, *listed = err.splitlines()
     assert first == "the model's codec reads this text as 'the cat sat'"
-    assert second == "t = 0.999: 96.1 % of the tokens are taken to be noise" and len(listed) == len(one.edits)
+    assert second == "t = 0.999: 96.1 % of the tokens are assumed to be noise" and len(listed) == len(one.edits)
     code, out, _ = run(f"denoise 'the Cat sat' --model {tmp_path}/udlm --at 0.999 --num-samples 2 --steps 3 --json", capsys)
     found = json.loads(out)
     assert code == 0 and found["read"] == "the cat sat" and found["t"] == 0.999 and found["windows"] == 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from unnoise.cli.base import Device, Json, ModelName, at_least, open_model, percent, printable, say_read, text_of
+from unnoise.cli.base import Device, Json, ModelName, Seed, at_least, open_model, percent, printable, say_read, text_of
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class DenoiseCommand:
-    """Take a text as x_t, noised up to a time t, and predict or sample the clean text x_0.
+    """Treat a text as x_t, noised up to time t, and predict or sample the clean text x_0.
 
     Models of uniform noise (multinomial, d3pm-uniform, udlm, sedd-uniform, csm) and hybrid noise (gidd) do this by definition.
     For a masked model, --at is the share of tokens that random errors have replaced. To correct spelling, use unnoise correct.
@@ -25,7 +25,7 @@ class DenoiseCommand:
     Example: unnoise denoise "mexico citi the aztec stadium" --model runs/multinomial --at 0.3 --edits
     """
 
-    text: Annotated[Positional[str], arg(metavar="TEXT", help="A text, a file, or - for standard input.")]
+    text: Annotated[Positional[str], arg(metavar="TEXT", help="Text, file, or - for standard input.")]
     model: ModelName = None
     at: Annotated[float, arg(help="The time t of the text's noise, 0 < t < 1. A larger t changes more tokens.")] = 0.05
     num_samples: Annotated[
@@ -38,13 +38,12 @@ class DenoiseCommand:
         ),
     ] = None
     edits: Annotated[bool, arg(help="List the changed tokens with their probabilities.")] = False
-    label: Annotated[str | None, arg(help="The class of the text, for a model trained with labels.")] = None
-    seed: Annotated[int, arg(help="Of the samples.")] = 0
+    label: Annotated[str | None, arg(help="Class of the text, for a model trained with labels.")] = None
+    seed: Seed = 0
     device: Device = "auto"
     as_json: Json = False
 
     def run(self) -> int:
-        """Denoise and print."""
         from rich.console import Console
 
         at_least(1, steps=self.steps)
@@ -59,7 +58,7 @@ class DenoiseCommand:
             print(json.dumps(found | {"texts": texts}, ensure_ascii=False))
             return 0
         print(
-            f"t = {self.at:g}: {percent(first.replaced, 1)} of the tokens are taken to be noise"
+            f"t = {self.at:g}: {percent(first.replaced, 1)} of the tokens are assumed to be noise"
             + (f"; the text is denoised in {first.windows} windows" if first.windows > 1 else ""),
             file=sys.stderr,
         )

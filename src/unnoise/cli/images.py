@@ -1,4 +1,4 @@
-"""`unnoise inpaint`, and sheets of images."""
+"""`unnoise inpaint`."""
 
 import json
 from dataclasses import dataclass
@@ -13,19 +13,18 @@ from unnoise.cli.write import WritingCommand
 
 @dataclass(frozen=True, kw_only=True)
 class InpaintCommand(WritingCommand):
-    """Complete held-out images of which a half is given; writes a sheet: the original, what is given, then the variants.
+    """Complete images of which one half is given. Each row of the output: the original, the given half, the samples.
 
     Example: unnoise inpaint --model runs/digits --data digits --given lower --images 8 --out inpainting.png
     """
 
-    data: Annotated[str, arg(help="As for train.")] = "digits"
+    data: Annotated[str, arg(help="Data, as for train.")] = "digits"
     split: Annotated[str, arg(help="train, valid or test.")] = "test"
-    given: Annotated[str, arg(help="Which half is given: upper, lower, left or right.")] = "lower"
-    images: Annotated[int, arg(help="How many images.")] = 8
-    out: Annotated[Path, arg(help="The sheet to write.")] = Path("inpainting.png")
+    given: Annotated[str, arg(help="Given half: upper, lower, left or right.")] = "lower"
+    images: Annotated[int, arg(help="Number of images.")] = 8
+    out: Annotated[Path, arg(help="Output file, .png.")] = Path("inpainting.png")
 
     def run(self) -> int:
-        """Paint and write the sheet."""
         import numpy as np
 
         from unnoise.data.corpus import corpus
@@ -48,7 +47,7 @@ class InpaintCommand(WritingCommand):
 
 
 def write_sheet(pictures: Any, out: Path, as_json: bool, columns: int = 10) -> int:
-    """Write images as one PNG, and say so."""
+    """Write images as one PNG and print its name."""
     from unnoise.data.images import sheet
 
     sheet(pictures, min(columns, len(pictures)), out)

@@ -18,22 +18,20 @@ METHOD = "absorbing"
 
 @dataclass
 class NoiseCommand:
-    """Show a text at several times of the forward noise process, and with --model the way back from the last time.
+    """Show a text at several times of the forward noise process. With --model, also denoise it from the last time.
 
     Example: unnoise noise "the quick brown fox jumps over the lazy dog" --method uniform
     """
 
-    text: Annotated[Positional[str], arg(metavar="TEXT", help="A text, a file, or - for standard input.")]
+    text: Annotated[Positional[str], arg(metavar="TEXT", help="Text, file, or - for standard input.")]
     method: Annotated[
         str | None,
         arg(
-            help="uniform, absorbing, nearest-neighbour, hybrid, gaussian, or a method's noise by its name from `unnoise ls`; "
+            help="Noise: uniform, absorbing, nearest-neighbour, hybrid, gaussian, or a method from `unnoise ls`; "
             f"default: {METHOD}."
         ),
     ] = None
-    model: Annotated[
-        str | None, arg(help="Folder of a trained model, or a bundled name: use its noise, and its sampler for the way back.")
-    ] = None
+    model: Annotated[str | None, arg(help="Model whose noise and sampler are used: a folder, or a bundled name.")] = None
     times: Annotated[tuple[float, ...], arg(help="Increasing times from 0 (text) to 1 (noise).")] = (
         0.0,
         0.25,
@@ -41,19 +39,18 @@ class NoiseCommand:
         0.75,
         1.0,
     )
-    steps: Annotated[int | None, arg(help="Network calls of the way back, at most; default: 128.")] = None
+    steps: Annotated[int | None, arg(help="Largest number of network calls for denoising; default: 128.")] = None
     codec: Annotated[
         str | None,
-        arg(help="Codec of the text, without a model: as for train, or the name of a bundled model; default: text8."),
+        arg(help="Codec of the text without --model: as for train, or the name of a bundled model; default: text8."),
     ] = None
-    picture: Annotated[Path | None, arg(help="Draw the path as a grid, .png or .svg.")] = None
+    picture: Annotated[Path | None, arg(help="Draw the noised texts to this file, .png or .svg.")] = None
     dark: Dark = False
     seed: Seed = 0
     device: Device = "auto"
     as_json: Json = False
 
     def run(self) -> int:
-        """Noise, come back, and show."""
         from rich.console import Console
 
         from unnoise.display.noise import plot_path, show_path
@@ -83,7 +80,7 @@ class NoiseCommand:
         from unnoise.model.noise import NoisePath, noise_named
 
         if self.steps is not None:
-            raise ValueError("--steps are those of a model's way back: give --model too")
+            raise ValueError("--steps is for denoising: give --model too")
         text, name = text_of(self.text), self.method or METHOD
         read = codec(self.codec or "text8", [text])
         if read.grid:
@@ -97,14 +94,14 @@ class NoiseCommand:
         from unnoise.model.options import SamplingOptions
 
         if self.method is not None or self.codec is not None:
-            raise ValueError("a model has its own noise and codec: leave --method and --codec out, or --model")
+            raise ValueError("a model has its own noise and codec: leave out --method and --codec, or --model")
         model = open_model(self.model, self.device)
         text = text_of(self.text)
         path = model_path(model, text, self.times, self.seed)
         say_read(model.codec.read_as(text))
         if not comes_back(model):
             print(
-                f"{model.method.name} starts from pure noise: it cannot go back from a partially noised text", file=sys.stderr
+                f"{model.method.name} samples only from pure noise: it cannot denoise a partially noised text", file=sys.stderr
             )
             return model.method.name, path, "", []
         options = SamplingOptions(steps=self.steps, seed=self.seed)
@@ -113,5 +110,4 @@ class NoiseCommand:
 
 
 def _message(noised: "NoisedText") -> dict[str, Any]:
-    """As JSON has it."""
     return {"t": noised.t, "text": "".join(noised.tokens), "tokens": noised.tokens, "kinds": noised.kinds}

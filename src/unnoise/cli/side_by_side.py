@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 
 def write_side_by_side(command: "GenerateCommand") -> int:
-    """Write with each model and print a column for each; return the exit code."""
+    """Sample from each model, print a column for each, and return the exit code."""
     options = {"--watch": command.watch, "--stream": command.stream, "--replay": command.replay, "--out": command.out}
     given = [name for name, value in options.items() if value] + ["--workers"] * (command.workers != 1)
     if given:
         raise ValueError(f"texts of several models are printed side by side: leave out {given[0]}, or give one --model")
     models = open_models(command.model, command.device)
-    for name, model in models.items():  # before any of them writes
+    for name, model in models.items():  # before any of them samples
         if model.codec.grid:
-            raise ValueError(f"texts are written side by side, and {name} is a model of images: give it alone")
+            raise ValueError(f"only texts are printed side by side, and {name} is a model of images: give it alone")
         model.check_sampler(model.sampling_options(command.options()).resolve(model.method.sampler))
     found = []
     for name, model in models.items():
@@ -35,7 +35,7 @@ def write_side_by_side(command: "GenerateCommand") -> int:
 
 
 def print_columns(names: Sequence[str], texts: Sequence[Sequence[str]]) -> None:
-    """Print texts of several models, a column for each model and a row for each text."""
+    """Print texts with a column for each model and a row for each text."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table

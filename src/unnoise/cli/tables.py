@@ -1,4 +1,4 @@
-"""`unnoise tables`: published results, and ours next to them."""
+"""`unnoise tables`: published results, and measured results next to them."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -12,7 +12,7 @@ from unnoise.cli.base import Json
 
 @dataclass
 class TablesCommand:
-    """Print published tables, with the results of `unnoise eval --table` and `unnoise compare` next to them.
+    """Print published tables next to results of `unnoise eval --table` and `unnoise compare`.
 
     Example: unnoise tables text8
     Example: unnoise tables zero-shot --measured tables/zero-shot
@@ -24,12 +24,11 @@ class TablesCommand:
     ] = ()
     measured: Annotated[
         UseAppendAction[tuple[Path, ...]],
-        arg(help="A folder that `unnoise eval --table` or `unnoise compare` wrote (--out); several, each with --measured."),
+        arg(help="Output folder of `unnoise eval --table` or `unnoise compare`. Repeat --measured for several folders."),
     ] = ()
     as_json: Json = False
 
     def run(self) -> int:
-        """Print the tables; return the exit code."""
         from unnoise.evaluation.table_text import markdown, read_cells
         from unnoise.published_tables import TABLES, table
 

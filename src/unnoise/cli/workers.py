@@ -1,4 +1,4 @@
-"""Several processes that do one command together: started here on one machine, or by torchrun."""
+"""Commands in several processes, started here on one machine or by torchrun."""
 
 import logging
 import os
@@ -15,15 +15,16 @@ from tyro.conf import arg
 from unnoise.cli.base import device_named
 
 T = TypeVar("T")
-MANY = 1024  # pieces of work, where it is not known beforehand how many
-GRACE = 10  # seconds that the others have to end when one has failed
+MANY = 1024  # number of tasks, if it is not known
+GRACE = 10  # seconds for the other processes to exit after one has failed
 Workers = Annotated[
-    int | Literal["auto"], arg(help="Processes that share the work (auto: one for each core); or start it with torchrun.")
+    int | Literal["auto"],
+    arg(help="Number of processes (auto: one for each core). Alternatively, start the command with torchrun."),
 ]
 
 
 def chosen_workers(asked: int | Literal["auto"], most: int, quiet: bool) -> int:
-    """How many processes to start; `auto` is one for each core, at most `most`, and says so unless `quiet`."""
+    """Return the number of processes. `auto` is one for each core, at most `most`, and is reported unless `quiet`."""
     if asked == "auto":
         count = max(1, min(cores(), most))
         if not quiet and "RANK" not in os.environ:
@@ -35,11 +36,11 @@ def chosen_workers(asked: int | Literal["auto"], most: int, quiet: bool) -> int:
 
 
 def run_together(workers: int, device: str, compute: Callable[[str], T], show: Callable[[T], int]) -> int:
-    """Compute on the device in so many processes, or in those that torchrun has started, and let the first show what came out.
+    """Compute in several processes, or in those of torchrun, print the result in the first, and return the exit code.
 
-    Returns the exit code. It is shown when all have finished, so that nobody waits for one that cannot print.
+    The result is printed after all processes have finished, so none waits for one that cannot print.
     """
-    if workers > 1 and "RANK" not in os.environ:  # which each of several processes has
+    if workers > 1 and "RANK" not in os.environ:  # RANK is set in each of several processes
         return run_in_processes(workers, partial(run_together, workers, device, compute, show))
     import torch
 
@@ -52,17 +53,17 @@ def run_together(workers: int, device: str, compute: Callable[[str], T], show: C
 
 
 def run_in_processes(count: int, act: Callable[[], int]) -> int:
-    """Do the same in so many processes that work together, one thread each: 0, or the exit code of the first that failed.
+    """Run a function in several processes and return 0, or the exit code of the first that failed.
 
-    They are interrupted by Ctrl-C, and this one waits for them. Until such a process can answer to it, the signal is kept.
+    Ctrl-C interrupts the processes, and this one waits for them. The signal is blocked until a process can handle it.
     """
     kept = dict(os.environ)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // count)))
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count)}
     from torch.multiprocessing.spawn import ProcessExitedException, spawn
 
-    logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # when one has failed, the others are ended
-    resource_tracker.ensure_running()  # it would let the signal through
+    logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # torch logs the processes that it terminates
+    resource_tracker.ensure_running()  # its process must not inherit the blocked signal
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -74,7 +75,7 @@ def run_in_processes(count: int, act: Callable[[], int]) -> int:
     except ProcessExitedException as ended:
         if ended.exit_code >= 0:
             return ended.exit_code
-        print(f"unnoise: a process was killed (signal {-ended.exit_code}), so all have ended", file=sys.stderr)
+        print(f"unnoise: a process was killed (signal {-ended.exit_code}), so all were stopped", file=sys.stderr)
         return 128 - ended.exit_code
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -96,15 +97,15 @@ def _worker(number: int, act: Callable[[], int]) -> None:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on this system
+    except AttributeError:  # not available on this system
         return os.cpu_count() or 1
 
 
 def free_port() -> int:
-    """A port on this machine that nobody listens on."""
+    """Return a free port of this machine."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return one.getsockname()[1]

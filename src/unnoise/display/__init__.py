@@ -1,1 +1,1 @@
-"""What a person sees: the terminal, pictures, replay pages, the demo."""
+"""Output for people: the terminal, pictures, replay pages, and the demo."""

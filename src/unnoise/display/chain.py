@@ -1,4 +1,4 @@
-"""The picture of a chain: some of its moments, as tokens below each other or as images side by side."""
+"""Picture of a denoising chain: some of its states, as rows of tokens or as images side by side."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,12 +12,12 @@ from unnoise.display.tokens import SMALL, Kind, Row, plot_rows
 from unnoise.model.generate import Step
 from unnoise.model.model import Model
 
-NAMES: dict[Kind, str] = {"mask": "mask", "changed": "new since the moment above"}
-IMAGE = 1.4  # inches of an image
+NAMES: dict[Kind, str] = {"mask": "mask", "changed": "changed since the row above"}
+IMAGE = 1.4  # width of an image in inches
 
 
 def plot_chain(model: Model, path: Path, steps: int, seed: int, moments: int = 6, *, dark: bool = False) -> None:
-    """Draw some moments of one chain, from noise to data."""
+    """Draw some states of one chain, from noise to data."""
     frames = list(model.chain(steps=steps, seed=seed))
     chosen = [frames[round(i * (len(frames) - 1) / (moments - 1))] for i in range(moments)]
     title = f"{model.method.name}, seed {seed}"
@@ -28,10 +28,9 @@ def plot_chain(model: Model, path: Path, steps: int, seed: int, moments: int = 6
 
 
 def chain_rows(steps: Sequence[Step], vocab: int, end: int | None = None) -> list[Row]:
-    """Return the rows of moments of a chain.
+    """Return the rows of tokens for some states of a chain.
 
-    A text that has ended is cut after its end token at every moment. Tokens differ from the moment before only where both
-    have the same length.
+    All rows are cut after EOS of the last state. Changes are marked only between states of equal length.
     """
     last = steps[-1].ids
     length = last.index(end) + 1 if end is not None and end in last else max(len(step.ids) for step in steps)
@@ -48,7 +47,7 @@ def chain_rows(steps: Sequence[Step], vocab: int, end: int | None = None) -> lis
 
 
 def plot_images(codec: Pixels, steps: Sequence[Step], path: Path, title: str, *, dark: bool = False) -> None:
-    """Draw moments of an image side by side, pixels that are still masks with a dot in the colour of masks."""
+    """Draw states of an image side by side. Masked pixels are drawn as dots."""
     colors = look(dark)
     mask = np.array([int(colors.mask[i : i + 2], 16) for i in (1, 3, 5)], dtype=np.uint8)
     ratio, top = codec.shape[0] / codec.shape[1], 0.4
@@ -69,4 +68,4 @@ def plot_images(codec: Pixels, steps: Sequence[Step], path: Path, title: str, *,
                 left + (right + 0.5) * cell, high - (down + 0.5) * cell, s=(9 * cell) ** 2, color=colors.dim, linewidths=0
             )
             axes.text(left, IMAGE * ratio, f"t = {step.t:.2f}", fontsize=SMALL, color=colors.dim)
-        axes.set(xlim=(0, IMAGE * len(steps)), ylim=(0, IMAGE * ratio + top))  # which an image changes
+        axes.set(xlim=(0, IMAGE * len(steps)), ylim=(0, IMAGE * ratio + top))  # imshow changes the limits

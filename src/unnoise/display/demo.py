@@ -1,4 +1,4 @@
-"""`unnoise demo`: the main job in a few minutes, offline: measure, train, measure, write, fill in, replay."""
+"""`unnoise demo`: sample from the bundled models, then train a small model, measure it, and sample from it."""
 
 import importlib.util
 from pathlib import Path
@@ -9,7 +9,6 @@ from rich.rule import Rule
 from unnoise.data.corpus import corpus
 from unnoise.display.molecules import draw_molecules, molecule_in_characters
 from unnoise.display.plot import plot_curve
-from unnoise.display.proverbs import PROVERBS, encode, write
 from unnoise.display.replay import write_replay
 from unnoise.display.style import can_draw
 from unnoise.display.terminal import WIDTH, LiveChain, ProgressBar
@@ -30,22 +29,22 @@ TEMPLATE = f"We must {6 * MASK} the Constitution of the United {6 * MASK} and th
 
 
 def show_bundled(console: Console, seed: int) -> None:
-    """What the models that come with the package can do, before anything is trained."""
+    """Show samples, word infilling and spelling correction by the bundled models."""
     stories = load("stories")
     with LiveChain(console) as chain:
         for step in stories.chain(seed=seed):
             chain(step)
-    console.print(Rule("A word filled in, by the same model"))
+    console.print(Rule("Word infilling by the same model"))
     say(console, BLANKED.replace(WORD, "____"), "dim")
     for word, probability in fill(stories, BLANKED)[0]:
         say(console, f"  {word:12} {100 * probability:4.0f} %")
-    console.print(Rule("A text mended, by a model of Wikipedia"))
+    console.print(Rule("Spelling correction by a model of Wikipedia"))
     say(console, MISSPELT, "dim")
     say(console, f"  {correct(load('wiki'), MISSPELT).text}")
 
 
 def show_molecules(console: Console, out: Path, seed: int) -> None:
-    """Molecules by the bundled model, as they came; one is drawn here and all in a picture, if RDKit is there."""
+    """Sample molecules, and draw them if RDKit is installed."""
     written = load("molecules").generate(MOLECULES, seed=seed)
     for smiles in written:
         say(console, f"  {smiles}")
@@ -56,23 +55,21 @@ def show_molecules(console: Console, out: Path, seed: int) -> None:
     if valid:
         say(console, molecule_in_characters(valid[0], min(console.width, WIDTH) - 2), "green")
         draw_molecules(valid, out / "molecules.png")
-        say(console, f"{len(valid)} of {MOLECULES} are molecules, drawn in {out / 'molecules.png'}", "dim")
+        say(console, f"{len(valid)} of {MOLECULES} are valid molecules, drawn in {out / 'molecules.png'}", "dim")
 
 
 def say(console: Console, text: str, style: str = "") -> None:
-    """A model's words as they are."""
+    """Print text without markup."""
     console.print(text, style=style, markup=False, highlight=False)
 
 
 def demo(steps: int, out: Path, seed: int) -> int:
-    """Train mdlm on the embedded corpus and use it; returns the exit code."""
+    """Run the demo and return the exit code."""
     console = Console()
     options = TrainingOptions(steps=steps, loss="fast", seed=seed, eval_every=150)
-    console.print(Rule("Three methods writing with an exact denoiser: a dozen proverbs, nothing trained"))
-    write(console, encode(PROVERBS))
-    console.print(Rule("A story, block by block, by a model that comes with the package"))
+    console.print(Rule("A story, generated block by block by a bundled model"))
     show_bundled(console, seed)
-    console.print(Rule("Molecules, by a model of drug-like ones"))
+    console.print(Rule("Molecules by a model of drug-like molecules"))
     out.mkdir(parents=True, exist_ok=True)
     show_molecules(console, out, seed)
     console.print(Rule(f"Training mdlm on two centuries of presidents' addresses, {steps} steps"))
@@ -84,14 +81,14 @@ def demo(steps: int, out: Path, seed: int) -> int:
     if can_draw():
         plot_curve(out, out / "curve.png")
     console.print(
-        f"[bold]{report.bits_before:.2f} → {with_error(report.bits, report.stderr, 2)} bits per character[/] on addresses that "
-        f"it has not seen (an upper bound; {model.num_parameters:,} parameters, {report.tokens:,} characters read)"
+        f"[bold]{report.bits_before:.2f} → {with_error(report.bits, report.stderr, 2)} bits per character[/] on held-out "
+        f"addresses (an upper bound; {model.num_parameters:,} parameters, {report.tokens:,} characters of training)"
     )
-    console.print(Rule("A text from noise"))
+    console.print(Rule("A sample, from noise to text"))
     with LiveChain(console) as chain:
         for step in model.chain(steps=256, seed=seed):
             chain(step)
-    console.print(Rule("Filling in"))
+    console.print(Rule("Infilling"))
     say(console, TEMPLATE.replace(MASK, "_"), "dim")
     for text in model.infill(TEMPLATE, n=3, seed=seed):
         say(console, f"  {text}")
@@ -99,8 +96,6 @@ def demo(steps: int, out: Path, seed: int) -> int:
     console.print(Rule())
     curve = f", its training curve in {out / 'curve.png'}" if can_draw() else ""
     say(console, f"the model is in {out}{curve}")
-    console.print(
-        f"watch the text emerge in a browser: {page.resolve().as_uri()}", markup=False, highlight=False, soft_wrap=True
-    )
-    say(console, f"go on: unnoise generate --model {out} --watch")
+    console.print(f"replay in a browser: {page.resolve().as_uri()}", markup=False, highlight=False, soft_wrap=True)
+    say(console, f"try next: unnoise generate --model {out} --watch")
     return 0

@@ -1,4 +1,4 @@
-"""Names of lines next to them, where there is room: inside the axes, over no line and no other text."""
+"""Labels next to the lines of a plot, inside the axes, without covering lines or other text."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -7,13 +7,13 @@ import numpy as np
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LONGEST = 28  # characters of a name; a longer one is in the legend alone
+LONGEST = 28  # characters of a label; a longer one is only in the legend
 DENSE = 2.0  # pixels between points of a line, at most
-EVERY = 8.0  # pixels between the places that are tried
+EVERY = 8.0  # pixels between the positions that are tried
 AWAY = 5.0  # pixels between a name and any line, at least
-FAR = 60.0  # pixels from other lines beyond which a place is not better
-NEARER = 1.4  # times as far from any other line as from its own, at least
-COINCIDE = 0.2  # share of a line on another, beyond which they coincide there
+FAR = 60.0  # pixels; larger distances from other lines are not better
+NEARER = 1.4  # smallest ratio of the distances to any other line and to its own
+COINCIDE = 0.2  # share of a line on another, beyond which the lines coincide there
 SIZE = 7.5
 
 
@@ -31,9 +31,9 @@ class Line(NamedTuple):
 
 
 def label_lines(axes: "Axes", renderer: Any) -> None:
-    """Add a name next to each labelled line that has room for it; nothing for a single line.
+    """Label each line that has room for it, if there are several lines. Call this when the axes have their final position.
 
-    A name is put where it is farthest from other lines. Called when the axes have their final place.
+    A label is placed where it is farthest from other lines.
     """
     lines = _lines(axes)
     named = [line for line in lines if line.name and len(line.name) <= LONGEST and len(line.points)]
@@ -60,7 +60,7 @@ def label_lines(axes: "Axes", renderer: Any) -> None:
 def _best_place(
     own: np.ndarray, half: np.ndarray, others: np.ndarray, everything: np.ndarray, taken: np.ndarray, frame: np.ndarray
 ) -> np.ndarray | None:
-    """Return the centre of a name, [2], or None if there is no room next to its line."""
+    """Return the centre of a label, [2], or None if there is no room next to its line."""
     spots = own[:: max(1, round(EVERY / DENSE))]
     aside = [(0, half[1] + AWAY), (0, -half[1] - AWAY), (half[0] + AWAY, 0), (-half[0] - AWAY, 0)]
     aside += [(x * (half[0] + AWAY), y * (half[1] + AWAY)) for x in (-1, 1) for y in (-1, 1)]
@@ -82,13 +82,13 @@ def _best_place(
 
 
 def _distance(centres: np.ndarray, half: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Return the distance of each name, from its edge, to a line: [n]."""
+    """Return the distance from the edge of each label to a line: [n]."""
     outside = (np.abs(centres[:, None] - points) - half).clip(0)
     return np.sqrt((outside**2).sum(2)).min(1)
 
 
 def _apart(points: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """Return the points of another line, [n, 2], without the part in which both lines coincide; a crossing stays."""
+    """Return the points of another line, [n, 2], without the part where both lines coincide. Crossings are kept."""
     if not len(points):
         return points
     near = np.array([np.abs(own - point).max(1).min() <= DENSE for point in points], dtype=bool)
@@ -96,7 +96,7 @@ def _apart(points: np.ndarray, own: np.ndarray) -> np.ndarray:
 
 
 def _lines(axes: "Axes") -> list[Line]:
-    """Return all lines of some axes: plotted ones, with error bars, and stairs."""
+    """Return all lines of axes: plots, error bars and stairs."""
     from matplotlib.container import ErrorbarContainer
     from matplotlib.patches import StepPatch
 
@@ -120,7 +120,7 @@ def _shown(label: str) -> str:
 
 
 def _dense(points: np.ndarray) -> np.ndarray:
-    """Return points [n, 2] with more in between, where two are far from each other; points that are not finite left out."""
+    """Return the finite points [n, 2] with interpolated points in between."""
     points = points[np.isfinite(points).all(1)].clip(-1e4, 1e4)
     if len(points) < 2:
         return points

@@ -1,4 +1,4 @@
-"""Molecules as a picture, and as lines of text."""
+"""Pictures of molecules, and drawings of molecules in characters."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,14 +6,14 @@ from pathlib import Path
 from unnoise.evaluation.molecules import rdkit
 from unnoise.files import check_writable, write_atomically
 
-COLUMNS, WIDTH, HEIGHT = 4, 340, 250  # molecules in a row, pixels of each
-LEGEND = 13  # height of the letters
-DOTS_OF_A_BOND = 7.0  # for each ångström of a drawn bond, which has one and a half
+COLUMNS, WIDTH, HEIGHT = 4, 340, 250  # molecules in a row, size of each in pixels
+LEGEND = 13  # font size
+DOTS_OF_A_BOND = 7.0  # dots per ångström; a drawn bond has 1.5 Å
 BRAILLE = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # rows of two dots, from the top
 
 
 def draw_molecules(smiles: Sequence[str], path: Path) -> int:
-    """Draw those of the strings that are molecules as a grid, each with its SMILES, into a PNG; returns how many there were."""
+    """Draw the valid molecules as a grid with their SMILES to a PNG file, and return their number."""
     check_writable(path, (".png",))
     chem, drawing = rdkit("Chem"), rdkit("Chem.Draw.rdMolDraw2D")
     molecules = {text: chem.MolFromSmiles(text) for text in smiles if text.strip()}
@@ -32,14 +32,14 @@ def draw_molecules(smiles: Sequence[str], path: Path) -> int:
 
 
 def molecule_in_characters(smiles: str, columns: int = 64) -> str:
-    """A molecule's formula as lines of text: bonds drawn in Braille dots, letters for atoms other than carbon.
+    """Draw a molecule as lines of text, with bonds as Braille dots and letters for atoms other than carbon.
 
-    A character holds 2 × 4 dots, which are about as wide as high. ValueError if the string is no molecule.
+    A character has 2 × 4 dots, which are about as wide as high. Raise ValueError if the string is not a molecule.
     """
     chem, depict = rdkit("Chem"), rdkit("Chem.rdDepictor")
     molecule = chem.MolFromSmiles(smiles) if smiles.strip() else None
     if molecule is None:
-        raise ValueError(f"{smiles!r} is no molecule")
+        raise ValueError(f"{smiles!r} is not a molecule")
     depict.Compute2DCoords(molecule, canonOrient=True)
     places = molecule.GetConformer().GetPositions()[:, :2]
     places = (places - places.min(0)) * [1, -1]
@@ -59,7 +59,7 @@ def molecule_in_characters(smiles: str, columns: int = 64) -> str:
 
 
 class DotCanvas:
-    """A picture of dots, eight to a character, with letters over it."""
+    """Canvas of Braille dots, eight to a character, with letters on top."""
 
     def __init__(self, width: int, height: int):
         self.columns, self.rows = -(-width // 2), -(-height // 4)
@@ -67,7 +67,7 @@ class DotCanvas:
         self.letters: dict[tuple[int, int], str] = {}
 
     def line(self, start: tuple[int, int], stop: tuple[int, int], apart: int = 0) -> None:
-        """The dots from one place to another, moved sideways by so many."""
+        """Draw a line between two points, moved sideways by `apart` dots."""
         (x, y), (dx, dy) = start, (stop[0] - start[0], stop[1] - start[1])
         length = max(abs(dx), abs(dy), 1)
         long = max((dx * dx + dy * dy) ** 0.5, 1e-9)
@@ -76,17 +76,16 @@ class DotCanvas:
             self.dot(round(x + dx * i / length + side_x), round(y + dy * i / length + side_y))
 
     def dot(self, x: int, y: int) -> None:
-        """One dot; what is outside is not drawn."""
         if 0 <= x < 2 * self.columns and 0 <= y < 4 * self.rows:
             self.dots[y // 4][x // 2] |= BRAILLE[y % 4][x % 2]
 
     def letter(self, x: int, y: int, text: str) -> None:
-        """A name over the dots at a place."""
+        """Write text on top of the dots."""
         for i, one in enumerate(text):
             self.letters[y // 4, min(x // 2 + i, self.columns - 1)] = one
 
     def text(self) -> str:
-        """The lines, without blanks at their ends."""
+        """Return the lines without trailing spaces."""
         lines = (
             "".join(
                 self.letters.get((row, column)) or (chr(0x2800 + dots) if dots else " ") for column, dots in enumerate(line)

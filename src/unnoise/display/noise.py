@@ -1,4 +1,4 @@
-"""A text on its way into noise, and back: lines in a terminal, and a picture with a column for each token."""
+"""Noised and denoised texts: lines in a terminal, and a picture with a column for each token."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +12,11 @@ from unnoise.model.noise import NoisedText
 STYLES = {"kept": "", "noised": "bold red", "mask": "dim"}
 MARGIN = len("t = 0.00  100 %  ")
 KINDS: dict[str, Kind] = {"kept": "plain", "noised": "changed", "mask": "mask"}
-NAMES: dict[Kind, str] = {"mask": "mask", "changed": "another token than in the text"}
+NAMES: dict[Kind, str] = {"mask": "mask", "changed": "replaced token"}
 
 
 def line(noised: NoisedText, width: int) -> Text:
-    """Return a text at its time, cut by position, so that the same token stands below itself."""
+    """Return a noised text with its time, cut into lines by position, so that tokens stay in their columns."""
     share = 100 * noised.changed / len(noised.tokens)
     text, at = Text(f"t = {noised.t:.2f}  {share:3.0f} %  "), 0
     for token, kind in zip(noised.tokens, noised.kinds, strict=True):
@@ -30,7 +30,7 @@ def line(noised: NoisedText, width: int) -> Text:
 
 
 def show_path(title: str, forward: Sequence[NoisedText], back_title: str, back: Sequence[NoisedText], console: Console) -> None:
-    """Print the lines of the way into noise, then the lines of the way back, if there are any."""
+    """Print the noised texts, then the denoised texts, if there are any."""
     for words, texts in ((title, forward), (back_title, back)):
         if texts:
             console.print(words, style="bold", highlight=False)
@@ -39,7 +39,7 @@ def show_path(title: str, forward: Sequence[NoisedText], back_title: str, back: 
 
 
 def plot_path(path: Path, title: str, forward: Sequence[NoisedText], back: Sequence[NoisedText], *, dark: bool = False) -> None:
-    """Draw the way into noise, and the way back if there is one: a row for each time, a column for each token."""
+    """Draw the noised texts, and the denoised texts if there are any: a row for each time, a column for each token."""
     groups = {"": [_row(one) for one in forward]} | ({"and back": [_row(one) for one in back]} if back else {})
     plot_rows(path, title, groups, NAMES, together=True, dark=dark)
 

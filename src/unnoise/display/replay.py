@@ -1,4 +1,4 @@
-"""A denoising chain as one self-contained HTML page: play, scrub, and see how sure the network was of each token."""
+"""Replay of a denoising chain as a self-contained HTML page, with the confidence of the network in each token."""
 
 import html
 import json
@@ -8,11 +8,11 @@ from pathlib import Path
 from unnoise.files import write_atomically
 from unnoise.model.generate import Step
 
-FRAMES = 240  # at most, so that a page of a long chain stays small
+FRAMES = 240  # largest number of frames, to limit the size of the page
 
 
 def write_replay(path: Path, steps: Iterable[Step], title: str) -> Path:
-    """Write the page; returns its path."""
+    """Write the page and return its path."""
     frames = list(steps)
     if len(frames) > FRAMES:
         frames = [frames[round(i * (len(frames) - 1) / (FRAMES - 1))] for i in range(FRAMES)]
@@ -20,7 +20,7 @@ def write_replay(path: Path, steps: Iterable[Step], title: str) -> Path:
         {"t": round(f.t, 4), "x": f.tokens, "c": [round(c, 2) for c in f.confidences], "n": list(map(int, f.fresh))}
         for f in frames
     ]
-    # "<" is escaped so that no text can close the script element
+    # escape "<", so that no text can close the script element
     page = _PAGE.replace("__TITLE__", html.escape(title)).replace("__DATA__", json.dumps(data).replace("<", "\\u003c"))
     write_atomically(path, page.encode())
     return path

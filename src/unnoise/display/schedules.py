@@ -1,4 +1,4 @@
-"""Schedules: α(t), the weights of the loss, and the number of tokens that each step of a sampler reveals."""
+"""Pictures of noise schedules: α(t), the weight of the loss, and the number of tokens revealed in each sampler step."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,13 +31,13 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
 GRIDS = ("uniform", "cosine")
 POINTS = 201
 NAMED = 5  # tokens named at each end of a learned schedule
-TIME, SHARE = "t (0 is text, 1 is noise)", "α(t), the share still there"
+TIME, SHARE = "t (0 is text, 1 is noise)", "α(t), share of signal"
 Signal = Callable[[Tensor], Tensor]
 """α(t): [n] → [n], or [n, K] where it differs between K tokens."""
 
 
 class Revealed(NamedTuple):
-    """A schedule with a grid of times: the tokens that each step reveals, on average."""
+    """Expected number of tokens that each step reveals, for a schedule and a grid of times."""
 
     schedule: str
     grid: str
@@ -45,7 +45,7 @@ class Revealed(NamedTuple):
 
 
 def schedule_named(name: str) -> Signal:
-    """α(t) of a schedule ("cosine", "polynomial:w=2"), or of a method's noise; ValueError if there is none."""
+    """Return α(t) of a schedule ("cosine", "polynomial:w=2") or of a method. Raise ValueError if there is none."""
     base, _, settings = name.partition(":")
     if base in SCHEDULES:
         chosen = parse_settings(base, settings, "schedule")
@@ -79,9 +79,10 @@ def weight(alpha: Signal, t: Tensor) -> Tensor:
 
 @torch.no_grad()
 def revealed(alpha: Signal, grid: str, steps: int, length: int) -> list[float]:
-    """L·(α(s) − α(t)) for each step from t to s of a grid; the first begins with noise alone, the last leaves none: [N].
+    """Return L·(α(s) − α(t)) for each step from t to s of a grid: [N].
 
-    Of a text of noise alone, the share (1 − α(t))/(1 − α(1)) is not yet revealed at t.
+    The first step starts from pure noise, and the last one leaves none.
+    The share (1 − α(t))/(1 − α(1)) of the tokens is not yet revealed at t.
     """
     times = torch.tensor(Ancestral(steps, "cosine" if grid == "cosine" else "uniform").times(), dtype=torch.float64)
     hidden = 1 - alpha(times.clamp_min(1e-9))
@@ -90,7 +91,7 @@ def revealed(alpha: Signal, grid: str, steps: int, length: int) -> list[float]:
 
 
 def all_revealed(signals: Mapping[str, Signal], steps: int, length: int) -> list[Revealed]:
-    """Return the tokens of each step for each schedule and grid."""
+    """Return the revealed tokens of each step for each schedule and grid."""
     for name, value in (("steps", steps), ("length", length)):
         if value < 1:
             raise ValueError(f"--{name} must be ≥ 1, found {value}")
@@ -123,14 +124,14 @@ def plot_schedules(signals: Mapping[str, Signal], path: Path, steps: int, length
 
 
 def _as_weights(axes: "Axes") -> None:
-    """Set up axes for weights, which go to infinity at t = 0."""
+    """Configure axes for weights, which diverge at t = 0."""
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
     axes.set(xlabel=TIME, ylabel="−α′/(1 − α), weight\nof the masked loss", xlim=(0, 1), ylim=(0.05, 200))
 
 
 def exponents(model: Model) -> list[tuple[str, float]]:
-    """Return the learned exponents w_i with their tokens, from the first to be revealed (large) to the last; none elsewhere."""
+    """Return the learned exponents w_i with their tokens, from the first revealed (large) to the last, or an empty list."""
     learned = [module for module in model.process.modules() if isinstance(module, PerToken)]
     if not learned:
         return []
@@ -139,7 +140,7 @@ def exponents(model: Model) -> list[tuple[str, float]]:
 
 
 def plot_schedule(model: Model, path: Path, *, dark: bool = False) -> None:
-    """Draw α(t) and its weight −α′/(1 − α): one line, or one for each token where they are learned.
+    """Draw α(t) and its weight −α′/(1 − α), with a line for each token if the schedule is learned.
 
     The tokens that are revealed first and last are named.
     """
@@ -160,7 +161,7 @@ def plot_schedule(model: Model, path: Path, *, dark: bool = False) -> None:
 
 
 def _plot_by_token(axes: "Axes", t: Tensor, values: Tensor, ranked: list[tuple[str, float]], dark: bool) -> None:
-    """Draw a line for each token, [n, K], with colours and names for those revealed first and last."""
+    """Draw a line for each token, [n, K], with colours and names for the tokens revealed first and last."""
     order = values[len(t) // 2].argsort(descending=True).tolist()
     axes.plot(t, values[:, order[NAMED:-NAMED]], color=look(dark).dim, alpha=0.4, linewidth=0.7)
     for i, (which, some) in enumerate((("first", slice(NAMED)), ("last", slice(-NAMED, None)))):

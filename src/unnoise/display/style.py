@@ -1,4 +1,4 @@
-"""The look of all pictures by matplotlib (the extra `plot`): fonts, colours, grid and legends, light and dark, PNG or SVG."""
+"""Style of all pictures by matplotlib (the extra `plot`): fonts, colours, grid and legends, light and dark, PNG or SVG."""
 
 import importlib.util
 import warnings
@@ -66,14 +66,14 @@ DARK = Look(
 
 
 def look(dark: bool) -> Look:
-    """Return the dark or the light look."""
+    """Return the dark or the light colours."""
     return DARK if dark else LIGHT
 
 
 def series(i: int, markers: bool = True) -> dict[str, Any]:
-    """Return colour, line style and marker of the i-th line, for `Axes.plot` and `errorbar` within a picture.
+    """Return the colour, line style and marker of the i-th line, for `Axes.plot` and `Axes.errorbar`.
 
-    Colour and line style together repeat after 24 lines, and markers after twelve.
+    Pairs of colour and line style repeat after 24 lines, markers after twelve.
     """
     count = len(LIGHT.colors)
     found: dict[str, Any] = {"color": f"C{i % count}", "linestyle": LINES[(i + i // count) % len(LINES)]}
@@ -86,7 +86,7 @@ def can_draw() -> bool:
 
 
 def check(path: Path) -> None:
-    """Raise ValueError if no picture can be written to `path`; called before any work is done for it."""
+    """Raise ValueError if no picture can be written to `path`. Call this before expensive work."""
     if not can_draw():
         raise ValueError("pictures need matplotlib: pip install 'unnoise[plot]'")
     check_writable(path, (".png", ".svg"))
@@ -108,7 +108,7 @@ def drawing(path: Path, width: float, height: float, *, dark: bool = False) -> "
         yield figure
         content = BytesIO()
         kind = path.suffix[1:]
-        about = {"Date": None} if kind == "svg" else {"Software": None}  # the same picture is the same file
+        about = {"Date": None} if kind == "svg" else {"Software": None}  # make files reproducible
         figure.savefig(content, format=kind, bbox_inches="tight", pad_inches=0.12, metadata=about)
     write_atomically(path, content.getvalue())
 
@@ -128,12 +128,12 @@ def pictures(
         figure.set_layout_engine("constrained")
         yield list(figure.subplots(rows, sharex=share_x, squeeze=False)[:, 0])
         figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # axes keep their places
+        figure.set_layout_engine("none")  # keep the positions of the axes
         renderer = FigureCanvasAgg(figure).get_renderer()
         for axes in figure.axes:
             label_lines(axes, renderer)
             if (found := axes.get_legend()) is not None:
-                found.set_in_layout(True)  # and the file grows for legends outside
+                found.set_in_layout(True)  # include legends outside the axes in the file
 
 
 @contextmanager
@@ -144,14 +144,14 @@ def picture(path: Path, *, width: float = 7.0, height: float = 4.0, dark: bool =
 
 
 def legend(axes: "Axes", **options: Any) -> "Legend":
-    """Add a legend to the right of the axes, where it covers no line; the picture grows by its width."""
+    """Add a legend to the right of the axes, where it covers no line."""
     placed = axes.legend(**{"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0} | options)
     placed.set_in_layout(False)
     return placed
 
 
 def fonts(family: str = FONT) -> list[str]:
-    """Return a font and those installed for scripts that it lacks."""
+    """Return a font, followed by installed fonts for scripts that it lacks."""
     from matplotlib import font_manager
 
     installed = set(font_manager.get_font_names())
@@ -159,14 +159,14 @@ def fonts(family: str = FONT) -> list[str]:
 
 
 def _settings(look: Look) -> Any:
-    """Return matplotlib's settings for a look."""
+    """Return matplotlib's settings."""
     from cycler import cycler
 
     return {
         "font.family": fonts(),
         "font.size": 9,
         "text.color": look.ink,
-        "text.parse_math": False,  # a dollar is a dollar
+        "text.parse_math": False,  # print dollar signs
         "figure.facecolor": look.paper,
         "savefig.facecolor": look.paper,
         "axes.facecolor": look.paper,

@@ -1,4 +1,4 @@
-"""What is shown in a terminal: a chain emerging, a progress bar while training."""
+"""Terminal output: a live denoising chain, and a progress bar for training."""
 
 import sys
 import time
@@ -14,14 +14,14 @@ from unnoise.model.error_bars import with_error
 from unnoise.model.generate import Step
 from unnoise.training.callback import Callback, Evaluation, StepReport
 
-WIDTH = 100  # columns of a chain, at most
-SHORTEST = 1 / 60  # seconds that a state is shown, so that a fast chain can be seen
+WIDTH = 100  # largest width of a chain in columns
+SHORTEST = 1 / 60  # seconds for each state of a fast chain
 
 
 def styled(step: Step, columns: int) -> Text:
-    """A state of a chain: masks dim, what has just come or changed in green.
+    """Return a state of a chain, with dim masks and changed tokens in green.
 
-    Lines are cut by position, not between words, so that no letter jumps to another line when the one before it changes.
+    Lines are cut by position, not between words, so that no letter moves when another one changes.
     """
     text, at = Text(), 0
     for token, fresh in zip(step.tokens, step.fresh, strict=True):
@@ -36,15 +36,15 @@ def styled(step: Step, columns: int) -> Text:
 
 
 def panel(step: Step, console: Console) -> Panel:
-    """One state in a frame, with its time."""
+    """Return a state in a frame with its time."""
     width = min(console.width, WIDTH)
     return Panel(styled(step, width - 4), title=f"t = {step.t:.2f}", title_align="left", width=width)
 
 
 class LiveChain:
-    """Shows a chain while it is computed, on a terminal; at its end prints five of its moments, there and elsewhere.
+    """Live view of a chain on a terminal, followed by five of its states.
 
-    Call it with each state, as `on_step` of `Model.generate` does; `steps` are those so far.
+    Pass it as `on_step` to `Model.generate`. `steps` contains all states so far.
     """
 
     def __init__(self, console: Console | None = None):
@@ -71,13 +71,13 @@ class LiveChain:
 
 
 def duration(seconds: float) -> str:
-    """Minutes and seconds, or hours and minutes."""
+    """Return a duration as minutes:seconds or hours:minutes:seconds."""
     whole = max(0, round(seconds))
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}" if whole >= 3600 else f"{whole // 60}:{whole % 60:02d}"
 
 
 class ProgressBar(Callback):
-    """Training progress: a bar with loss, speed and time left on a terminal, plain lines elsewhere; always on stderr."""
+    """Training progress on stderr: a bar with loss, speed and time left on a terminal, otherwise plain lines."""
 
     def __init__(self, unit: str = "character") -> None:
         self.unit = unit

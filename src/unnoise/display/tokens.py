@@ -1,4 +1,4 @@
-"""Rows of tokens in a picture: a column for each position, as wide as the widest of its tokens, cut into lines."""
+"""Pictures of rows of tokens, with a column for each position, cut into lines."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Kind = Literal["plain", "changed", "mask"]
 SIZE, SMALL = 8.0, 7.0  # points of tokens, of times and names
 PITCH = 13.5  # points from one line to the next
-GAP = 7.0  # points between moments
+GAP = 7.0  # points between states
 PAD = 0.75  # points on either side of a token
 WIDEST = 500.0  # points of a line, unless a single token is longer
 NARROWEST = 240.0  # points of a picture
@@ -23,7 +23,7 @@ SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥"}
 
 
 class Row(NamedTuple):
-    """Tokens at a moment.
+    """Tokens of one state.
 
     label: text to the left of the first line.
     tokens: tokens as `Codec.show_states` gives them.
@@ -49,10 +49,7 @@ class Layout(NamedTuple):
 
 
 def visible(token: str, plain: bool = False) -> str:
-    """Return a token in one line and with no character lost: line breaks and lone blanks become signs.
-
-    A plain blank stays a blank, as it is part of the text.
-    """
+    """Return a token with symbols instead of line breaks and of spaces alone. A plain token keeps its spaces."""
     if not token:
         return "▯"
     if not token.strip(" "):
@@ -61,7 +58,7 @@ def visible(token: str, plain: bool = False) -> str:
 
 
 def measure(size: float) -> Callable[[str], float]:
-    """Return a function from a text to its width in points, blanks at its ends included, in the monospaced font."""
+    """Return a function that measures the width of a text in points, in the monospaced font, including spaces at its ends."""
     from matplotlib.backends.backend_agg import RendererAgg
     from matplotlib.font_manager import FontProperties
 
@@ -84,9 +81,9 @@ def measure(size: float) -> Callable[[str], float]:
 
 
 def lay_out(rows: Sequence[Row], width: Callable[[str], float], widest: float = WIDEST) -> Layout:
-    """Return one layout for rows of equal length, so that a position has the same place in each of them.
+    """Return one layout for rows of equal length, so that a position has the same place in each row.
 
-    Lines are cut before words of the last row, or between any two tokens within a word that is longer than half a line.
+    Lines are cut before words of the last row, or within words that are longer than half a line.
     """
     texts = [[visible(token, kind == "plain") for token, kind in zip(row.tokens, row.kinds, strict=True)] for row in rows]
     widths = [max(map(width, column)) + 2 * PAD for column in zip(*texts, strict=True)]
@@ -109,7 +106,7 @@ def lay_out(rows: Sequence[Row], width: Callable[[str], float], widest: float = 
 
 
 class Page:
-    """Lines from top to bottom; drawn when all are there, as the size of the picture depends on them.
+    """Page of lines. They are drawn at the end, because the size of the picture depends on them.
 
     width: width of a text in points, from `measure`.
     """
@@ -120,11 +117,11 @@ class Page:
         self.drawings: list[Callable[[Axes, Look], object]] = []
 
     def space(self, height: float = GAP) -> None:
-        """Leave some points empty."""
+        """Add vertical space."""
         self.y += height
 
     def heading(self, text: str) -> None:
-        """Add a line of words."""
+        """Add a heading."""
         y = self.y
         self.drawings.append(lambda axes, colors: axes.text(0, y + 0.7 * PITCH, text, fontsize=SIZE, color=colors.ink))
         self.y += PITCH
@@ -143,7 +140,7 @@ class Page:
                 self.drawings.append(partial(_box, place=(left, y), width=wide, kind=kind))
             word = shown.strip(" ")
             x = left + PAD + self.width(shown[: len(shown) - len(shown.lstrip(" "))])
-            if kind == "mask":  # a dot in the middle of its box
+            if kind == "mask":  # centre the dot in its box
                 x = left + (wide - self.width(word)) / 2
             if word:
                 self.drawings.append(partial(_word, place=(x, base), word=word, kind=kind, **text))
@@ -164,7 +161,7 @@ class Page:
         self.y += PITCH
 
     def write(self, path: Path, dark: bool) -> None:
-        """Draw everything and write the picture."""
+        """Draw all lines and write the picture."""
         with drawing(path, self.right / 72, self.y / 72, dark=dark) as figure:
             axes = figure.add_axes((0, 0, 1, 1))
             axes.axis("off")
@@ -182,12 +179,10 @@ def plot_rows(
     together: bool,
     dark: bool = False,
 ) -> None:
-    """Draw groups of rows, each with its heading, and write the picture.
+    """Draw groups of rows with headings, and write the picture. Rows of equal length share their columns.
 
-    Rows of one length have their columns at the same places.
-
-    names: legend of the kinds of boxes; only those that occur are named.
-    together: all rows of a line below each other, else all lines of a row.
+    names: legend of the kinds of boxes. Only kinds that occur are shown.
+    together: whether to draw all rows of a line below each other, instead of all lines of a row.
     """
     page, rows = Page(measure(SIZE)), [row for some in groups.values() for row in some]
     equal = len({len(row.tokens) for row in rows}) == 1
@@ -218,7 +213,7 @@ def plot_rows(
 
 
 def _box(axes: "Axes", colors: Look, *, place: tuple[float, float], width: float, kind: Kind) -> None:
-    """Draw the box of a token, a little smaller than its column, so that neighbours can be told apart."""
+    """Draw the box of a token, with a gap to its neighbours."""
     from matplotlib.patches import Rectangle
 
     left, top = place
@@ -227,5 +222,4 @@ def _box(axes: "Axes", colors: Look, *, place: tuple[float, float], width: float
 
 
 def _word(axes: "Axes", colors: Look, *, place: tuple[float, float], word: str, kind: Kind, **text: Any) -> None:
-    """Draw the text of a token."""
     axes.text(*place, word, color=colors.dim if kind == "mask" else colors.ink, **text)

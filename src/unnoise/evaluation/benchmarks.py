@@ -1,4 +1,4 @@
-"""The texts that evaluations are published on, from the user's files: which split, which field, which detokenizer.
+"""Benchmark data sets from the user's files, with their published split, field and detokenizer.
 
 | name | file | split | field of a record |
 |---|---|---|---|
@@ -34,11 +34,15 @@ RECORDS: dict[str, Kind] = {".jsonl": "jsonl", ".json": "jsonl", ".parquet": "pa
 class Benchmark:
     """A data set with its published split.
 
-    split: which part is measured. field: of its records. detokenizer: applied to each document. line_ends: a line of a text
-    file keeps its end, and an empty one is an empty document (as 🤗's WikiText has them). columns: of a .csv that lacks the
-    field, joined by a blank; where it does not name them, they are its last ones. stream: one long text, such as text8;
-    in_pieces: which MDLM's code first cuts into documents of a window's length. length: of the published windows, in tokens.
-    unit: what published bits are counted per.
+    split: split that is measured.
+    field: field of its records.
+    detokenizer: function applied to each document.
+    line_ends: whether lines of a text file keep their newline, and empty lines are empty documents (as in 🤗's WikiText).
+    columns: columns of a .csv file without the field, joined by a space. Without a header, the last columns are used.
+    stream: whether the data set is one long text, such as text8.
+    in_pieces: whether MDLM's code first cuts the stream into documents of the window's length.
+    length: length of the published windows in tokens.
+    unit: unit of published bits.
     """
 
     name: str
@@ -74,7 +78,7 @@ ZERO_SHOT = ("lambada", "wikitext2", "wikitext103", "ptb", "lm1b", "ag_news", "a
 
 
 def benchmark(name: str | None, data: str) -> Benchmark:
-    """The data set of this name or, without one, that with whose name the file or its folder begins; else plain text."""
+    """Return a benchmark by its name, or by the name of the file or its folder. The default is plain text."""
     if name is not None:
         if name not in BENCHMARKS:
             raise ValueError(f"unknown benchmark {name!r}: use one of {', '.join(BENCHMARKS)}")
@@ -88,12 +92,12 @@ def benchmark(name: str | None, data: str) -> Benchmark:
 
 
 def documents(one: Benchmark, data: str, split: str | None = None) -> list[str]:
-    """The documents of a split, detokenized: from a file, or from a folder in which a file has the split's name."""
+    """Return the detokenized documents of a split, from a file, or from a folder with a file named after the split."""
     wanted = split_name(split or one.split)
     if one.stream and not _records(Path(data)):
         source = corpus(data)
         if not isinstance(source, Corpus):
-            raise ValueError(f"{data} holds no plain text, and {one.name} is read as one")
+            raise ValueError(f"{data} contains no plain text, which {one.name} needs")
         source.check_split(wanted)
         return list(source.documents[wanted])
     path = _file(Path(data), one.name, wanted)
@@ -105,7 +109,7 @@ def documents(one: Benchmark, data: str, split: str | None = None) -> list[str]:
 
 
 def find_benchmark(folder: Path, name: str) -> Path | None:
-    """The file or folder within a folder that is named after a benchmark (wikitext-2 is wikitext2), or None."""
+    """Return the file or folder named after a benchmark (wikitext-2 is wikitext2) in a folder, or None."""
     mine = [path for path in sorted(folder.iterdir()) if benchmark(None, path.name).name == name]
     return mine[0] if mine else None
 
@@ -120,12 +124,12 @@ def _file(path: Path, name: str, split: str) -> Path:
         if split_name(file.name.split(".")[0].split("-")[0]) == split:
             return file
     raise ValueError(
-        f"the folder {path} has no file of the {split} part, which {name} is measured on: give the file itself, or --split"
+        f"the folder {path} has no file of the {split} split, which {name} is measured on: give the file itself, or --split"
     )
 
 
 def _records(path: Path) -> Kind | None:
-    """How records are kept in a file of this name, if it has records."""
+    """Return the format of the records in a file of this name, or None."""
     suffixes = [suffix for suffix in path.suffixes if suffix not in PACKED]
     return RECORDS.get(suffixes[-1]) if suffixes else None
 
@@ -137,7 +141,7 @@ def _read(path: Path, one: Benchmark) -> Iterator[str]:
         yield from column_texts(table, path.name, one.field, one.columns)
         return
     if kind is None:
-        lines = io.StringIO(read_text(path), newline="\n")  # a line ends at \n alone, as in the files' own readers
+        lines = io.StringIO(read_text(path), newline="\n")  # only \n ends a line, as in the original readers
         yield from ((line if line.strip() else "") if one.line_ends else line.rstrip("\r\n") for line in lines)
         return
     text = ""

@@ -1,14 +1,14 @@
-"""Detokenizers of the zero-shot sets: blanks and stand-ins of a tokenised text made into those of ordinary writing.
+"""Detokenizers of the zero-shot data sets, which restore ordinary spaces and symbols.
 
-Each is a list of replacements, in the order in which the evaluations of SEDD (arXiv:2310.16834) and MDLM (arXiv:2406.07524)
-make them. They are part of a published figure: without them a text has other tokens.
+Each is a list of replacements in the order of the evaluations of SEDD (arXiv:2310.16834) and MDLM (arXiv:2406.07524). They are
+part of a published number, because they change the tokens of a text.
 """
 
 import re
 from collections.abc import Callable
 
 Detokenizer = Callable[[str], str]
-Rule = tuple[str | re.Pattern[str], str]  # a text or a pattern, and what takes its place
+Rule = tuple[str | re.Pattern[str], str]  # string or pattern, and its replacement
 
 
 _WIKITEXT: list[Rule] = [
@@ -33,7 +33,7 @@ _PTB: list[Rule] = [
     (" n't", "n't"),
     (" \n ", "\n"),
     ("\\/", "/"),
-    *([(" N ", " 1 ")] * 10),  # neighbours share a blank, so that one turn leaves some
+    *([(" N ", " 1 ")] * 10),  # neighbours share a space, so one pass leaves some
     ("$ 1", "$1"),
     ("# 1", "#1"),
     ("<unk>", "?"),
@@ -66,25 +66,25 @@ def _apply(rules: list[Rule], text: str) -> str:
 
 
 def wikitext(text: str) -> str:
-    """WikiText-2 and -103: "4 @.@ 5 m ( 15 ft )" → "4.5 m (15 ft)"."""
+    """Detokenize WikiText-2 and -103: "4 @.@ 5 m ( 15 ft )" → "4.5 m (15 ft)"."""
     return _apply(_WIKITEXT, text)
 
 
 def ptb(text: str) -> str:
-    """Penn Treebank: "does n't cost $ N" → "doesn't cost $1"; an unknown word is a question mark."""
+    """Detokenize Penn Treebank: "does n't cost $ N" → "doesn't cost $1"; an unknown word is a question mark."""
     return _apply(_PTB, text)
 
 
 def lm1b(text: str) -> str:
-    """One Billion Words: "he said , ' no ' ." → "he said, 'no'."."""
+    """Detokenize One Billion Words: "he said , ' no ' ." → "he said, 'no'."."""
     return _apply(_LM1B, text)
 
 
 def lambada(text: str) -> str:
-    """LAMBADA: straight double quotes, a line end before the text and no blanks around it."""
+    """Detokenize LAMBADA: straight double quotes, a newline before the text and no spaces around it."""
     return "\n" + text.replace("“", '"').replace("”", '"').strip()
 
 
 def scientific_papers(text: str) -> str:
-    """arXiv and PubMed: WikiText's rules, then those of One Billion Words."""
+    """Detokenize arXiv and PubMed by the rules of WikiText, then of One Billion Words."""
     return lm1b(wikitext(text))

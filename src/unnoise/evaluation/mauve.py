@@ -1,7 +1,7 @@
-"""MAUVE of written texts against real ones (arXiv:2102.01454), from the judge's own hidden states; needs mauve-text.
+"""MAUVE of generated texts against real texts (arXiv:2102.01454), from hidden states of the judge. Needs mauve-text.
 
-A text's features are the judge's last hidden state at its last token, as the output head reads it. Papers take those of GPT-2
-large: figures are compared only where the judge and the number of texts are the same.
+The features of a text are the judge's last hidden state at the last token, the input of the output head. Papers use GPT-2 large
+as judge: compare results only for the same judge and the same number of texts.
 """
 
 import importlib
@@ -17,22 +17,22 @@ from unnoise.families.autoregressive import next_token_denoiser
 from unnoise.model.model import Model
 from unnoise.network.transformer import normalise
 
-FEWEST = 20  # texts of each kind; the package makes a cluster for every ten
+FEWEST = 20  # texts of each kind, as the package uses one cluster for ten texts
 
 
 def can_mauve() -> bool:
-    """Whether MAUVE can be computed: the package mauve-text is there."""
+    """Return whether mauve-text is installed."""
     return importlib.util.find_spec("mauve") is not None
 
 
 @torch.no_grad()
 def features(judge: Model, texts: Sequence[str]) -> np.ndarray:
-    """The judge's hidden state at the last token of each text, of a long one at the last that it reads: [N, W] float32."""
+    """Return the judge's hidden state at the last token of each text, cut to the judge's length: [N, W] float32."""
     network = judge.network.eval()
     parts = dict(network.named_children())
     blocks = parts.get("blocks")
     if not isinstance(blocks, nn.ModuleList):
-        raise ValueError("MAUVE reads the hidden states of a judge that has blocks, as the networks of this package have")
+        raise ValueError("MAUVE needs the hidden states of a judge with blocks, such as the networks of this package")
     states: list[Tensor] = []
     reader = next_token_denoiser(judge.denoiser, "MAUVE")
     handle = blocks[-1].register_forward_hook(lambda module, inputs, output: states.append(output[:, -1]))
@@ -48,7 +48,7 @@ def features(judge: Model, texts: Sequence[str]) -> np.ndarray:
 
 
 def mauve(written: np.ndarray, real: np.ndarray) -> float:
-    """MAUVE of the features of written texts against those of as many real ones, by the package's defaults."""
+    """Return MAUVE of the features of generated and real texts, with the defaults of the package."""
     count = min(len(written), len(real))
     if count < FEWEST:
         raise ValueError(f"MAUVE compares clusters of texts and needs at least {FEWEST} of each kind, found {count}")

@@ -1,13 +1,15 @@
-"""How good written molecules are (SMILES): the measures of MOSES (Polykovskiy et al. 2020, arXiv:1811.12823).
+"""Measures of generated molecules (SMILES), from MOSES (Polykovskiy et al. 2020, arXiv:1811.12823).
 
-valid: the share that RDKit reads. unique@k: of the first k valid ones, the share that are distinct. novel: of the distinct
-valid ones, the share that was not trained on. Two strings are one molecule if RDKit writes it alike (its canonical SMILES).
+valid: share of strings that RDKit can parse. unique@k: share of distinct molecules among the first k valid ones. novel: share
+of the distinct valid molecules that are not in the training data. Two strings are the same molecule if their canonical SMILES
+agree.
 
 Internal diversity: 1 − the mean of |a ∧ b| / |a ∨ b| (Tanimoto) over all pairs of Morgan fingerprints (radius 2, 1024 bits),
 pairs of a molecule with itself included.
 
-Fréchet ChemNet distance (Preuer et al. 2018, arXiv:1803.09518): between normal distributions fitted to what the network ChemNet
-makes of two sets of molecules, |μ − ν|² + Tr(A + B − 2(AB)^½). It grows as sets get smaller, so sizes stand beside it.
+Fréchet ChemNet distance (Preuer et al. 2018, arXiv:1803.09518): |μ − ν|² + Tr(A + B − 2(AB)^½) of normal distributions fitted
+to the activations of the network ChemNet on two sets of molecules. It is larger for smaller sets, so their sizes are reported
+too.
 """
 
 import importlib
@@ -20,12 +22,12 @@ import numpy as np
 import torch
 
 BITS, RADIUS = 1024, 2  # of a fingerprint
-AT_ONCE = 256  # molecules that ChemNet reads together
-PAIRS = 512  # rows of the table of pairs at once
+AT_ONCE = 256  # batch of ChemNet
+PAIRS = 512  # rows of the similarity matrix computed together
 
 
 def rdkit(module: str) -> Any:
-    """A module of RDKit, with its messages about strings that are no molecules turned off; ValueError if it is not there."""
+    """Return a module of RDKit, with its messages about invalid strings disabled. Raise ValueError if it is not installed."""
     try:
         importlib.import_module("rdkit.RDLogger").DisableLog("rdApp.*")
         return importlib.import_module(f"rdkit.{module}")
@@ -34,14 +36,14 @@ def rdkit(module: str) -> Any:
 
 
 def canonical(smiles: str) -> str | None:
-    """The SMILES that RDKit writes for a molecule, or None if it reads none."""
+    """Return the canonical SMILES of a molecule, or None if the string is invalid."""
     chem = rdkit("Chem")
     molecule = chem.MolFromSmiles(smiles) if smiles.strip() else None
     return None if molecule is None else chem.MolToSmiles(molecule)
 
 
 class MoleculeQuality(NamedTuple):
-    """Shares, the internal diversity, and the mean length of the strings."""
+    """Measures of generated molecules, and the mean length of the strings."""
 
     valid: float
     unique_1k: float
@@ -52,7 +54,7 @@ class MoleculeQuality(NamedTuple):
 
 
 def molecule_quality(written: Sequence[str], trained_on: Collection[str]) -> MoleculeQuality:
-    """Measures of strings as they were written, against the canonical SMILES that were trained on."""
+    """Measure generated strings against the canonical SMILES of the training data."""
     valid = [found for found in map(canonical, written) if found is not None]
     if not valid:
         return MoleculeQuality(0, 0, 0, 0, 0, float(np.mean([len(smiles) for smiles in written])))
@@ -69,14 +71,14 @@ def molecule_quality(written: Sequence[str], trained_on: Collection[str]) -> Mol
 
 
 def fingerprints(molecules: Sequence[str]) -> np.ndarray:
-    """The Morgan fingerprint of each: [n, 1024] float32, 0 or 1."""
+    """Return the Morgan fingerprints of molecules: [n, 1024] float32, 0 or 1."""
     chem = rdkit("Chem")
     make = rdkit("Chem.rdFingerprintGenerator").GetMorganGenerator(radius=RADIUS, fpSize=BITS)
     return np.stack([make.GetFingerprintAsNumPy(chem.MolFromSmiles(one)) for one in molecules]).astype(np.float32)
 
 
 def internal_diversity(bits: np.ndarray) -> float:
-    """1 − the mean Tanimoto similarity of all pairs: bits [n, ·] of 0 and 1; two without any bit are alike."""
+    """Return 1 − the mean Tanimoto similarity of all pairs of fingerprints [n, ·]. Two empty fingerprints are equal."""
     counts = bits.sum(1)
     total = 0.0
     for start in range(0, len(bits), PAIRS):
@@ -86,17 +88,14 @@ def internal_diversity(bits: np.ndarray) -> float:
     return 1 - total / len(bits) ** 2
 
 
-# ---- Fréchet ChemNet distance -----------------------------------------------------------------------------------------
-
-
 def has_chemnet() -> bool:
-    """Whether ChemNet's weights are here: the package fcd_torch carries them."""
+    """Return whether ChemNet's weights are installed, with the package fcd_torch."""
     return importlib.util.find_spec("fcd_torch") is not None
 
 
 @torch.no_grad()
 def chemnet_activations(molecules: Sequence[str]) -> np.ndarray:
-    """What ChemNet's last layer makes of molecules: [n, 512] float64."""
+    """Return the activations of ChemNet's last layer: [n, 512] float64."""
     if not has_chemnet():
         raise ValueError("the Fréchet ChemNet distance needs ChemNet: pip install 'unnoise[molecules]'")
     rdkit("Chem")
@@ -112,7 +111,7 @@ def chemnet_activations(molecules: Sequence[str]) -> np.ndarray:
 
 
 def frechet_distance(a: np.ndarray, b: np.ndarray) -> float:
-    """|μ − ν|² + Tr(A + B − 2(AB)^½) of the means and covariances of two sets of points, [n, d] and [m, d].
+    """Return |μ − ν|² + Tr(A + B − 2(AB)^½) of the means and covariances of two sets of points, [n, d] and [m, d].
 
     Tr (AB)^½ is the sum of the square roots of the eigenvalues of A^½ B A^½, which is symmetric.
     """

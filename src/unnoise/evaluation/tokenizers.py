@@ -1,4 +1,4 @@
-"""Names of tokenizers in results: perplexities may be compared only where the tokens are the same."""
+"""Names of tokenizers in results. Perplexities are comparable only for the same tokens."""
 
 import hashlib
 from dataclasses import dataclass
@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from unnoise.data import Codec, codec_kind
 from unnoise.published_tables import GPT2, GPT2_TOKENS
 
-UNUSED_ROWS = 64  # at most, for a mask, padding or a round number
+UNUSED_ROWS = 64  # largest number of extra tokens, for a mask, padding or a round number
 HELLO_WORLD = [15496, 995]  # "Hello world" in GPT-2's tokens
 
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """The tokens of a model.
+    """Description of a model's tokens.
 
     name: the kind of codec, or "GPT-2" for its tokens.
-    vocab: how many there are.
-    key: a hash that is the same for two models only if they have the same tokens.
+    vocab: number of tokens.
+    key: hash of the tokens.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Tokenizer:
 
 
 def is_gpt2(codec: Codec) -> bool:
-    """Return whether a codec has GPT-2's tokens, by their number and by two of them."""
+    """Return whether a codec has GPT-2's tokens, judged by their number and by two of them."""
     if not GPT2_TOKENS <= codec.vocab <= GPT2_TOKENS + UNUSED_ROWS or codec.unit != "character":
         return False
     return codec.encode("Hello world").tolist() == HELLO_WORLD

@@ -114,7 +114,7 @@ def test_a_molecule_in_characters() -> None:
     assert max(map(len, molecule_in_characters("C" * 40, 30).splitlines())) <= 30
     assert "Cl" in molecule_in_characters("CCCl") and molecule_in_characters("C").strip() == ""
     for none in ("", "C1CC"):
-        with pytest.raises(ValueError, match="is no molecule"):
+        with pytest.raises(ValueError, match="is not a molecule"):
             molecule_in_characters(none)
 
 

@@ -99,7 +99,7 @@ def test_documents_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "ptb.jsonl").write_text(json.dumps({"sentence": "it is n't"}) + "\n")
     assert documents(benchmark(None, "x/ptb.jsonl"), str(tmp_path / "ptb.jsonl")) == ["it isn't"]
     assert benchmark(None, "my/WikiText-103/valid.txt").name == "wikitext103" and benchmark(None, "a/b.txt").name == "plain"
-    with pytest.raises(ValueError, match="no file of the test part, which lm1b is measured on"):
+    with pytest.raises(ValueError, match="no file of the test split, which lm1b is measured on"):
         documents(BENCHMARKS["lm1b"], str(tmp_path / "wikitext-2"))
 
 

@@ -1,7 +1,7 @@
-"""A demonstration in which nothing is trained: a language of a dozen proverbs, whose exact denoiser is known.
+"""A language of a dozen proverbs, whose exact denoiser is known, so nothing is trained.
 
-p(x_0 | x_t) ∝ p(x_0)·Π_i q(x_t^i | x_0^i) is summed over the proverbs, so every bound must be the entropy, and every
-sampler must write proverbs.
+The denoiser sums p(x_0 | x_t) ∝ p(x_0)·Π_i q(x_t^i | x_0^i) over the proverbs. So every bound equals the entropy, and every
+sampler generates proverbs. Run it with `python examples/proverbs.py`.
 """
 
 import itertools
@@ -42,7 +42,7 @@ PROVERBS = (
 
 
 class Proverbs:
-    """The exact denoiser of a uniform distribution over a few texts of equal length: x [N, L]."""
+    """Exact denoiser of the uniform distribution over texts x [N, L]."""
 
     def __init__(self, x: Tensor, process: Process, kind: type[Parameterization]):
         self.x, self.process, self.kind = x, process, kind
@@ -52,7 +52,7 @@ class Proverbs:
         noisy, clean = x_t[:, None].expand(at.shape), self.x.expand(at.shape)
         log_q = self.process.log_prob(noisy, clean, at)  # [B, N, L]
         whole = log_q.sum(-1, keepdim=True)
-        if self.process.reverse == "plug-in":  # the mean must not know its own position's token
+        if self.process.reverse == "plug-in":  # the mean at a position must not use the token there
             whole = whole - log_q
         weight = torch.softmax(whole.expand_as(log_q).clamp_min(-1e9), 1)  # p(text | x_t), for each position
         mean = torch.zeros(*x_t.shape, self.process.vocab, dtype=torch.float64)
@@ -65,20 +65,20 @@ class Proverbs:
 
 
 def token_process(entry: Method) -> Process:
-    """The method's process over the letters."""
+    """Return the process of a method over the letters."""
     process = entry.process(len(ALPHABET))
     assert isinstance(process, Process)
     return process
 
 
 def encode(texts: Sequence[str]) -> Tensor:
-    """Texts padded with spaces to one length: [N, L]."""
+    """Encode texts, padded with spaces to the same length: [N, L]."""
     length = max(map(len, texts))
     return torch.tensor([[ALPHABET.index(c) for c in text.ljust(length)] for text in texts])
 
 
 def show(canvas: Tensor, mask: int, before: Tensor | None) -> Text:
-    """A canvas as text: masks as dots, what has just changed in bold."""
+    """Return a state as text, with masks as dots and changed tokens in bold."""
     line = Text()
     for i, token in enumerate(canvas.tolist()):
         fresh = before is not None and token != int(before[i])
@@ -87,7 +87,7 @@ def show(canvas: Tensor, mask: int, before: Tensor | None) -> Text:
 
 
 def bounds(console: Console, x: Tensor) -> None:
-    """One line a method: its bound beside the entropy."""
+    """Print the bound of each of eight methods next to the entropy."""
     entropy = math.log2(len(x))
     table = Table(title=f"{len(x)} proverbs, equally likely: the entropy is {entropy:.4f} bits")
     for column in ("method", "bound (bits)", "paper"):
@@ -105,11 +105,11 @@ def bounds(console: Console, x: Tensor) -> None:
             )
         table.add_row(name, f"{means.mean():.2f} ± {means.std() / len(means) ** 0.5:.2f}", entry.paper)
     console.print(table)
-    console.print("The same figure eight times, by eight different formulas (± one standard error).\n", style="dim")
+    console.print("Eight formulas with the same result (± one standard error).\n", style="dim")
 
 
 def write(console: Console, x: Tensor) -> None:
-    """Three proverbs emerging from noise."""
+    """Show how three samplers generate a proverb from noise."""
     runs: list[tuple[str, Sampler]] = [
         ("mdlm", FirstHitting()),
         ("sedd-absorb", TweedieLeaping(600)),
@@ -129,3 +129,9 @@ def write(console: Console, x: Tensor) -> None:
         for part in (0, 0.25, 0.5, 0.75, 1):
             frame = frames[round(part * (len(frames) - 1))]
             console.print(Text(f"  t = {frame.t:4.2f}  ", style="dim"), show(frame.x[0], process.vocab, None), sep="")
+
+
+if __name__ == "__main__":
+    terminal, proverbs = Console(), encode(PROVERBS)
+    write(terminal, proverbs)
+    bounds(terminal, proverbs)
