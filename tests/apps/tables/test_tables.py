@@ -193,7 +193,7 @@ def test_a_model_that_cannot_follow_a_protocol_is_named_with_those_that_it_can(
     for model, name, words in (
         (nano("mdlm"), "sedd", f"{no_end}; use --protocol bound$"),
         (nano("multinomial:steps=10", Text8(end=True)), "md4", "multinomial.* is its bound in T steps; use --protocol bound$"),
-        (nano("gaussian", Text8(end=True)), "mdlm", "gaussian noises something else; use --protocol bound$"),
+        (nano("gaussian", Text8(end=True)), "mdlm", "gaussian has none; use --protocol bound$"),
         (nano("mdlm", Text8(end=True), length=2), "mdlm", "windows of 2 tokens have .* use --protocol bound or sedd or md4$"),
     ):
         with pytest.raises(ValueError, match=f"^the model x cannot follow the protocol {name} on ptb: .*{words}"):
@@ -366,7 +366,7 @@ def test_mistakes_are_one_sentence(home: Path, tmp_path: Path, capsys: pytest.Ca
         (tmp_path / "cells" / "a.json").write_text(content)
         assert f"the results in {tmp_path} are damaged" in run(f"tables --measured {tmp_path}", capsys, 2)
     line = f"eval --table openwebtext --data {home / 'sets'} --model {home / 'pairs'}"
-    assert "the table openwebtext needs --data, a folder with openwebtext" in run(line, capsys, 2)
+    assert "contains no data set of the table openwebtext: give --data, one or a folder of openwebtext" in run(line, capsys, 2)
     assert data_sets(ZERO_SHOT, "x/wikitext-103-raw") == {"wikitext103": "x/wikitext-103-raw"}
     assert data_sets(ZERO_SHOT, str(home / "sets")).keys() == {"lambada", "ptb"}
 
