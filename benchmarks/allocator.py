@@ -15,9 +15,9 @@ from contextlib import nullcontext
 
 from unnoise.data.corpus import corpus
 from unnoise.model.model import Model
-from unnoise.training.allocator import retained_memory
-from unnoise.training.loop import TrainingRun
-from unnoise.training.options import TrainingOptions
+from unnoise.training.parallel import retained_memory
+from unnoise.training.trainer import TrainingRun
+from unnoise.training.training_options import TrainingOptions
 
 WAYS = ("given back", "kept")
 STEPS = 36

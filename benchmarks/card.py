@@ -9,8 +9,8 @@ import argparse
 from pathlib import Path
 
 import unnoise
-from unnoise.checkpoint.card import CARD
-from unnoise.evaluation.card import CardFacts, model_card
+from unnoise.checkpoint.format import CARD
+from unnoise.evaluation.dataset import CardFacts, model_card
 from unnoise.files import write_atomically
 
 if __name__ == "__main__":

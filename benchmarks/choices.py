@@ -21,8 +21,8 @@ from unnoise.model.model import Model
 from unnoise.network.table import rebuild_network
 from unnoise.objective import CrossEntropy, Elbo, Objective
 from unnoise.process import Process
-from unnoise.training.loop import TrainingRun
-from unnoise.training.options import TrainingOptions
+from unnoise.training.trainer import TrainingRun
+from unnoise.training.training_options import TrainingOptions
 
 
 class Complementary(Objective):

@@ -22,8 +22,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import unnoise
+from unnoise.apps.filling.word_filling import fill
 from unnoise.data.corpus import Corpus, corpus
-from unnoise.model.fill import fill
 
 PASSAGES = 300
 AROUND = 64, 32  # words of a passage before and after the blank

@@ -33,12 +33,12 @@ import numpy as np
 import torch
 
 import unnoise
+from unnoise.apps.spelling import FILE, Words, model_words
 from unnoise.cli.main import main as command
 from unnoise.data.images import images
-from unnoise.spelling import FILE, Words, model_words
-from unnoise.training.checkpoint import has_state
-from unnoise.training.loop import TrainingRun
-from unnoise.training.options import TrainingOptions
+from unnoise.training.checkpointing import has_state
+from unnoise.training.trainer import TrainingRun
+from unnoise.training.training_options import TrainingOptions
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
@@ -553,8 +553,8 @@ def fuzz_requests(count: int, seed: int, home: Path) -> Iterator[tuple[str, str]
     import httpx2 as httpx
     import uvicorn
 
-    from unnoise.studio import make_app
-    from unnoise.studio.server import server_config
+    from unnoise.apps.studio import make_app
+    from unnoise.apps.studio.server import server_config
 
     for name, method in (("mdlm", "mdlm"), ("flex", "flexmdm")):
         model = small(method, "text8")
@@ -574,7 +574,7 @@ def fuzz_requests(count: int, seed: int, home: Path) -> Iterator[tuple[str, str]
             if record.exc_info:
                 logged.append(repr(record.exc_info[1]))
 
-    for name in ("uvicorn.error", "unnoise.studio", "asyncio"):
+    for name in ("uvicorn.error", "unnoise.apps.studio", "asyncio"):
         logging.getLogger(name).handlers = [Tracebacks()]
     with httpx.Client(base_url=f"http://127.0.0.1:{address[1]}", timeout=SECONDS) as client:
         for i in range(count):

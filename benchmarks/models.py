@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import unnoise
-from unnoise.checkpoint.card import CARD
+from unnoise.checkpoint.format import CARD
 from unnoise.cli.main import main
 from unnoise.data.corpus import Corpus, corpus
-from unnoise.evaluation.card import CardFacts, model_card
+from unnoise.evaluation.dataset import CardFacts, model_card
 from unnoise.files import write_atomically
 
 PACKAGE = Path(__file__).parents[1] / "src" / "unnoise" / "models"

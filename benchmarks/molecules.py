@@ -14,16 +14,16 @@ import random
 from pathlib import Path
 
 import unnoise
-from unnoise.data.corpus import read_text
-from unnoise.display.molecules import draw_molecules
-from unnoise.evaluation.molecules import (
+from unnoise.apps.molecules import (
     MoleculeQuality,
     canonical,
     chemnet_activations,
+    draw_molecules,
     frechet_distance,
     has_chemnet,
     molecule_quality,
 )
+from unnoise.data.corpus import read_text
 
 BASELINES = {  # valid, unique@10k, novel, FCD to the test set; Polykovskiy et al. 2020
     "training set": (None, None, None, 0.008),

@@ -31,8 +31,8 @@ start, worked = time.perf_counter(), time.process_time()
 from pathlib import Path
 import psutil
 from unnoise.data.corpus import corpus
-from unnoise.training.options import RunOptions
-from unnoise.training.prepare import prepare_run
+from unnoise.training.training_options import RunOptions
+from unnoise.training.run import prepare_run
 resident = lambda: psutil.Process().memory_info().rss / 1e6
 before = time.perf_counter()
 corpus(sys.argv[1])

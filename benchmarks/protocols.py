@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 import unnoise
-from unnoise.evaluation.benchmarks import find_benchmark
-from unnoise.evaluation.protocols import Evaluation, evaluate
+from unnoise.apps.protocols.protocols import Evaluation, evaluate
+from unnoise.apps.protocols.windows import find_benchmark
 
 COLUMNS = (
     "set",

@@ -36,7 +36,7 @@ def put_earlier_step() -> None:
     from torch.nn import functional as F
 
     from unnoise.network import transformer
-    from unnoise.training import optimizer
+    from unnoise.training import optim as optimizer
 
     def along(self, x, padding):
         padded = F.pad(x, (0, 0, padding, padding))
@@ -86,9 +86,9 @@ def worker(case: str, variant: str) -> None:
         put_earlier_step()
     from unnoise import distributed
     from unnoise.model.model import Model
-    from unnoise.training.allocator import retained_memory
-    from unnoise.training.loop import TrainingRun
-    from unnoise.training.options import TrainingOptions
+    from unnoise.training.parallel import retained_memory
+    from unnoise.training.trainer import TrainingRun
+    from unnoise.training.training_options import TrainingOptions
 
     width, batch, steps = CASES[case]
     with distributed.process_group(torch.device("cpu")), retained_memory(torch.device("cpu")):

@@ -16,10 +16,10 @@ from unnoise.data import Text8
 from unnoise.data.codec import Codec
 from unnoise.model.model import Model
 from unnoise.objective import CrossEntropy
-from unnoise.training.allocator import retained_memory
-from unnoise.training.loop import TrainingRun
-from unnoise.training.optimizer import optimizers
-from unnoise.training.options import TrainingOptions
+from unnoise.training.optim import optimizers
+from unnoise.training.parallel import retained_memory
+from unnoise.training.trainer import TrainingRun
+from unnoise.training.training_options import TrainingOptions
 
 CASES = {  # name → vocabulary, batch, length, rounds
     "small": (27, 16, 256, 12),

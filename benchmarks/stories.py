@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import unnoise
 from unnoise.data.corpus import corpus
 from unnoise.evaluation.generative import char_entropy, distinct_n
-from unnoise.model.options import SamplingOptions
+from unnoise.model.sampling_options import SamplingOptions
 
 
 def word_entropy(texts: Sequence[str]) -> float:

@@ -20,8 +20,8 @@ from torch.optim.lr_scheduler import LambdaLR
 from unnoise.data import Text8
 from unnoise.data.corpus import Corpus, corpus
 from unnoise.model.model import Model
-from unnoise.training.optimizer import optimizers
-from unnoise.training.train import train
+from unnoise.training.optim import optimizers
+from unnoise.training.run import train
 
 K, LENGTH, BATCH = 27, 256, 16
 

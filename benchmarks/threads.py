@@ -19,8 +19,8 @@ POLICIES = {
 }
 TRAIN = """
 import time, torch, unnoise
-from unnoise.training.loop import TrainingRun
-from unnoise.training.options import TrainingOptions
+from unnoise.training.trainer import TrainingRun
+from unnoise.training.training_options import TrainingOptions
 model = unnoise.Model.build("mdlm", codec="text8", length=256)
 run = TrainingRun(model, torch.randint(27, (100_000,)), TrainingOptions(steps=1000, loss="fast"))
 for _ in range(3):

@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from unnoise.cli.help import option_table
-from unnoise.model.options import SamplingOptions
-from unnoise.training.options import TrainingOptions
+from unnoise.cli.main import option_table
+from unnoise.model.sampling_options import SamplingOptions
+from unnoise.training.training_options import TrainingOptions
 
 PAGES = {"training.md": TrainingOptions, "samplers.md": SamplingOptions}
 TABLE = re.compile(r"\| option \| default \| meaning \|\n(\|.*\n)*")

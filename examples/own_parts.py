@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 import unnoise
 from unnoise.rng import draw
-from unnoise.sampler.base import SteppedSampler
-from unnoise.sampler.masked import MaskedSampler
+from unnoise.sampler.sampler_base import SteppedSampler
+from unnoise.sampler.unmasking import MaskedSampler
 
 
 @unnoise.register("network", "gru")

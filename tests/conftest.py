@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ddit_checkpoints import KINDS, built
-from unnoise.checkpoint.export import export
+from unnoise.checkpoint.published.export import export
 
 torch.set_num_threads(1)  # the toys are tiny, and the tests run in parallel
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # so do the processes that they start

@@ -29,12 +29,12 @@ _PUBLIC = (
     ("unnoise.families.insertion", "Insertion InsertionElbo InsertionPrediction InsertionSampler"),
     ("unnoise.method_table", "Method method methods"),
     ("unnoise.model.generate", "Step"),
-    ("unnoise.model.init", "started_from"),
+    ("unnoise.model.warm_start", "started_from"),
     ("unnoise.model.io", "load"),
     ("unnoise.model.likelihood", "BitsPerChar Score"),
     ("unnoise.model.model", "Model"),
-    ("unnoise.model.options", "SamplingOptions"),
-    ("unnoise.network.base", "Cache Network"),
+    ("unnoise.model.sampling_options", "SamplingOptions"),
+    ("unnoise.network.network_base", "Cache Network"),
     ("unnoise.network.ddit", "Ddit"),
     ("unnoise.network.llama", "Llama"),
     (
@@ -55,13 +55,13 @@ _PUBLIC = (
         "Ancestral Confidence EntropyBounded EulerLeaping FirstHitting Frame Metropolis PredictorCorrector "
         "Remasking Sampler TweedieLeaping sample sample_frames",
     ),
-    ("unnoise.sampler.psi", "Psi"),
-    ("unnoise.sampler.way_back", "sample_frames_from"),
+    ("unnoise.sampler.ancestral", "Psi"),
+    ("unnoise.sampler.denoise_from", "sample_frames_from"),
     ("unnoise.schedule", "Cosine CosineTable Geometric Linear LogLinear Offset PerToken Polynomial Schedule Table"),
-    ("unnoise.training.callback", "Callback"),
-    ("unnoise.training.options", "RunOptions TrainingOptions"),
-    ("unnoise.training.report", "Report"),
-    ("unnoise.training.train", "train"),
+    ("unnoise.training.callbacks", "Callback"),
+    ("unnoise.training.training_options", "RunOptions TrainingOptions"),
+    ("unnoise.training.trainer", "Report"),
+    ("unnoise.training.run", "train"),
 )
 _MODULE_OF = {name: module for module, names in _PUBLIC for name in names.split()}
 __all__ = list(_MODULE_OF)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -19,41 +19,43 @@ from unnoise.families.autoregressive import (
     NextTokenPrediction as NextTokenPrediction,
 )
 from unnoise.families.bayesian_flow import BayesianFlow as BayesianFlow, FlowElbo as FlowElbo, FlowSampler as FlowSampler
-from unnoise.families.block import (
+from unnoise.families.block import Blocks as Blocks
+from unnoise.families.block_objective import (
     BlockCrossEntropy as BlockCrossEntropy,
     BlockElbo as BlockElbo,
     BlockImportanceWeighted as BlockImportanceWeighted,
-    Blocks as Blocks,
-    BlockSampler as BlockSampler,
 )
+from unnoise.families.block_sampler import BlockSampler as BlockSampler
 from unnoise.families.ddpm import (
     Ddpm as Ddpm,
+    cosine_betas as cosine_betas,
+    linear_betas as linear_betas,
+    sqrt_betas as sqrt_betas,
+)
+from unnoise.families.ddpm_objective import (
     DdpmElbo as DdpmElbo,
     DdpmParameterization as DdpmParameterization,
     DdpmPrediction as DdpmPrediction,
     DdpmSampler as DdpmSampler,
     DdpmSimple as DdpmSimple,
-    cosine_betas as cosine_betas,
-    linear_betas as linear_betas,
-    sqrt_betas as sqrt_betas,
 )
 from unnoise.families.gaussian import Gaussian as Gaussian, GaussianElbo as GaussianElbo, GaussianSampler as GaussianSampler
 from unnoise.families.insertion import (
     Insertion as Insertion,
     InsertionElbo as InsertionElbo,
     InsertionPrediction as InsertionPrediction,
-    InsertionSampler as InsertionSampler,
 )
+from unnoise.families.insertion_sampler import InsertionSampler as InsertionSampler
 from unnoise.method_table import Method as Method, method as method, methods as methods
 from unnoise.model.generate import Step as Step
-from unnoise.model.init import started_from as started_from
 from unnoise.model.io import load as load
 from unnoise.model.likelihood import BitsPerChar as BitsPerChar, Score as Score
 from unnoise.model.model import Model as Model
-from unnoise.model.options import SamplingOptions as SamplingOptions
-from unnoise.network.base import Cache as Cache, Network as Network
+from unnoise.model.sampling_options import SamplingOptions as SamplingOptions
+from unnoise.model.warm_start import started_from as started_from
 from unnoise.network.ddit import Ddit as Ddit
 from unnoise.network.llama import Llama as Llama
+from unnoise.network.network_base import Cache as Cache, Network as Network
 from unnoise.network.parameterization import (
     LikelihoodParameterization as LikelihoodParameterization,
     MeanParameterization as MeanParameterization,
@@ -108,8 +110,8 @@ from unnoise.sampler import (
     sample as sample,
     sample_frames as sample_frames,
 )
-from unnoise.sampler.psi import Psi as Psi
-from unnoise.sampler.way_back import sample_frames_from as sample_frames_from
+from unnoise.sampler.ancestral import Psi as Psi
+from unnoise.sampler.denoise_from import sample_frames_from as sample_frames_from
 from unnoise.schedule import (
     Cosine as Cosine,
     CosineTable as CosineTable,
@@ -122,9 +124,9 @@ from unnoise.schedule import (
     Schedule as Schedule,
     Table as Table,
 )
-from unnoise.training.callback import Callback as Callback
-from unnoise.training.options import RunOptions as RunOptions, TrainingOptions as TrainingOptions
-from unnoise.training.report import Report as Report
-from unnoise.training.train import train as train
+from unnoise.training.callbacks import Callback as Callback
+from unnoise.training.run import train as train
+from unnoise.training.trainer import Report as Report
+from unnoise.training.training_options import RunOptions as RunOptions, TrainingOptions as TrainingOptions
 
 __version__: str

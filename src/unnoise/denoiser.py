@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from unnoise.prediction import MeanPrediction, Prediction, TokenPrediction
-from unnoise.process.base import Process
+from unnoise.process.process_base import Process
 from unnoise.process.state import LATEST, StateSpace, position_times
 
 

@@ -10,19 +10,14 @@ from typing import Any, Generic, TypeVar, cast
 from unnoise.families.any_order import AnyOrder
 from unnoise.families.autoregressive import Autoregressive, LeftToRight, NextTokenParameterization
 from unnoise.families.bayesian_flow import BayesianFlow, FlowCrossEntropy, FlowElbo, FlowSampler
-from unnoise.families.block import BlockCrossEntropy, BlockElbo, BlockParameterization, Blocks, BlockSampler
-from unnoise.families.ddpm import Ddpm, DdpmElbo, DdpmParameterization, DdpmSampler, DdpmSimple
-from unnoise.families.ddpm.betas import SCHEDULES
-from unnoise.families.ddpm.process import Embed, Target, Variance
+from unnoise.families.block import BlockParameterization, Blocks
+from unnoise.families.block_objective import BlockCrossEntropy, BlockElbo
+from unnoise.families.block_sampler import BlockSampler
+from unnoise.families.ddpm import SCHEDULES, Ddpm, Embed, Target, Variance
+from unnoise.families.ddpm_objective import DdpmElbo, DdpmParameterization, DdpmSampler, DdpmSimple
 from unnoise.families.gaussian import Gaussian, GaussianCrossEntropy, GaussianElbo, GaussianSampler
-from unnoise.families.insertion import (
-    EndedInsertionParameterization,
-    Insertion,
-    InsertionElbo,
-    InsertionParameterization,
-    InsertionSampler,
-)
-from unnoise.keywords import accepted_arguments, check_settings, parse_settings
+from unnoise.families.insertion import EndedInsertionParameterization, Insertion, InsertionElbo, InsertionParameterization
+from unnoise.families.insertion_sampler import InsertionSampler
 from unnoise.network.parameterization import (
     LikelihoodParameterization,
     MeanParameterization,
@@ -34,8 +29,8 @@ from unnoise.network.parameterization import (
 from unnoise.objective import ConcreteScore, CrossEntropy, Elbo, Hybrid, LeaveOneOut, Objective
 from unnoise.objective.times import LogUniformTimes, LossAwareTimes, PowerTimes, SineTimes
 from unnoise.process import HybridNoise, Markov, Masked, Neighbourhood, Process, StateSpace, Uniform
-from unnoise.process.neighbourhood import SHAPES
-from unnoise.registry import find, register_builtin, registered
+from unnoise.process.uniform import SHAPES
+from unnoise.registry import accepted_arguments, check_settings, find, parse_settings, register_builtin, registered
 from unnoise.sampler import Ancestral, EulerLeaping, FirstHitting, Sampler, TweedieLeaping
 from unnoise.schedule import Cosine, CosineTable, Geometric, Linear, LogLinear, Offset, PerToken, Polynomial, Schedule
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from unnoise.process.base import Process
+    from unnoise.process.process_base import Process
 
 
 class Prediction:

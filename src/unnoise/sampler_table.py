@@ -9,10 +9,10 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from unnoise.families.autoregressive import LeftToRight
 from unnoise.families.bayesian_flow import FlowSampler
-from unnoise.families.block import BlockSampler
-from unnoise.families.ddpm import DdpmSampler
+from unnoise.families.block_sampler import BlockSampler
+from unnoise.families.ddpm_objective import DdpmSampler
 from unnoise.families.gaussian import GaussianSampler
-from unnoise.families.insertion import InsertionSampler
+from unnoise.families.insertion_sampler import InsertionSampler
 from unnoise.registry import did_you_mean, find, register_builtin, registered
 from unnoise.sampler import (
     Ancestral,
@@ -26,7 +26,7 @@ from unnoise.sampler import (
     Sampler,
     TweedieLeaping,
 )
-from unnoise.sampler.psi import Psi
+from unnoise.sampler.ancestral import Psi
 
 _SAMPLERS = {
     "ancestral": Ancestral,

@@ -22,9 +22,8 @@ from unnoise.cli.main import main
 from unnoise.data.corpus import corpus
 from unnoise.data.images import images
 from unnoise.files import locked, read_bytes
-from unnoise.training.loop import TrainingRun
-from unnoise.training.options import TrainingOptions
-from unnoise.training.report import NotANumber
+from unnoise.training.trainer import NotANumber, TrainingRun
+from unnoise.training.training_options import TrainingOptions
 
 TEXT = "the cat sat on the mat while a dog barked at the moon and seven birds sang in the old tree. " * 40
 

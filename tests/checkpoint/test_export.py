@@ -8,12 +8,12 @@ from safetensors.torch import load_file
 
 import unnoise
 from ddit_checkpoints import KINDS, LENGTH, built, outputs, same
-from unnoise.checkpoint.export import TARGETS, export
-from unnoise.checkpoint.published.folder import WEIGHTS
+from unnoise.checkpoint.published.export import TARGETS, export
+from unnoise.checkpoint.published.tensor_files import WEIGHTS
 from unnoise.cli.main import main
 from unnoise.model.model import Model
-from unnoise.network.base import Cache
 from unnoise.network.ddit import Ddit
+from unnoise.network.network_base import Cache
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -13,8 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from malformed import FAILURES, Runs, make_checkpoints, outcome, variants
-from unnoise.checkpoint.published.folder import WEIGHTS
-from unnoise.checkpoint.published.tensor_files import PICKLE
+from unnoise.checkpoint.published.tensor_files import PICKLE, WEIGHTS
 
 COUNT = 90
 

@@ -14,8 +14,8 @@ import unnoise
 from decoders import TEXTS, forward, random_weights, write_gguf, write_huggingface, write_llama2c
 from unnoise.cli.main import main
 from unnoise.model.model import Model
-from unnoise.network.base import Cache
 from unnoise.network.llama import Llama
+from unnoise.network.network_base import Cache
 
 WORDS = [
     *(chr(c) for c in range(ord("a"), ord("z") + 1)),

@@ -14,9 +14,8 @@ from torch import Tensor
 import unnoise
 from ddit_checkpoints import KINDS, copied, outputs, refused, same
 from malformed import Runs
-from unnoise.checkpoint.export import CHECKPOINT
-from unnoise.checkpoint.published.folder import WEIGHTS
-from unnoise.checkpoint.published.tensor_files import PICKLE
+from unnoise.checkpoint.published.export import CHECKPOINT
+from unnoise.checkpoint.published.tensor_files import PICKLE, WEIGHTS
 
 
 def evil(trace: Path) -> Iterator[Any]:

@@ -14,13 +14,13 @@ from torch import Tensor
 
 import unnoise
 from unnoise.denoiser import predict
-from unnoise.families.insertion.process import Partial
+from unnoise.families.insertion import Partial
 from unnoise.model.model import Model
-from unnoise.network.base import Cache
-from unnoise.network.visibility import block_visibility
+from unnoise.network.layers import block_visibility
+from unnoise.network.network_base import Cache
 from unnoise.objective import Elbo
 from unnoise.prediction import MeanPrediction
-from unnoise.process.base import Process, without_own
+from unnoise.process.process_base import Process, without_own
 from unnoise.process.state import PAD
 
 PARITY = Path(os.environ.get("UNNOISE_PARITY", Path(__file__).parents[1] / "fixtures" / "parity"))

@@ -15,9 +15,8 @@ from torch import Tensor
 
 import unnoise
 from ddit_checkpoints import LENGTH, built, copied, hydra, lightning, outputs, refused, same
-from unnoise.checkpoint.export import CHECKPOINT, export
-from unnoise.checkpoint.published.folder import INDEX, WEIGHTS
-from unnoise.checkpoint.published.tensor_files import PICKLE
+from unnoise.checkpoint.published.export import CHECKPOINT, export
+from unnoise.checkpoint.published.tensor_files import INDEX, PICKLE, WEIGHTS
 from unnoise.cli.main import main
 from unnoise.data import codec_kind
 from unnoise.model.model import Model
@@ -225,7 +224,7 @@ def test_lightning_with_and_without_averages(written: dict[str, Path], tmp_path:
     tensors = load_file(written["mdlm"] / WEIGHTS)
     ordered = built("mdlm").network
     assert isinstance(ordered, Ddit)
-    from unnoise.checkpoint.published.ddit import names
+    from unnoise.checkpoint.published.ddit_weights import names
 
     order = [f"backbone.{theirs}" for _, theirs, _ in names(ordered.config)]
     state = {name: tensors[name] for name in order} | {"backbone.rotary_emb.inv_freq": tensors["backbone.rotary_emb.inv_freq"]}

@@ -15,10 +15,11 @@ import unnoise
 from decoders import DREAM, MASK, TEXTS, VOCAB, biased, random_weights, write_huggingface, write_llada, write_md4
 from unnoise.cli.main import main
 from unnoise.denoiser import predict
-from unnoise.families.block import BlockParameterization, BlockSampler
+from unnoise.families.block import BlockParameterization
+from unnoise.families.block_sampler import BlockSampler
 from unnoise.model.model import Model
-from unnoise.network.base import Cache
 from unnoise.network.llama import Llama
+from unnoise.network.network_base import Cache
 from unnoise.objective import Elbo
 from unnoise.sampler import Confidence, EntropyBounded, Sampler, sample, sample_frames
 from unnoise.sampler_table import named_sampler

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 import unnoise
-from unnoise.checkpoint.published import flexmdm, gguf_file, md4, sedd
+from unnoise.checkpoint.published import flexmdm, gguf_file, md4_weights as md4, sedd
+from unnoise.checkpoint.published.gguf_file import sentencepiece
 from unnoise.checkpoint.published.reader import Choices
-from unnoise.checkpoint.published.vocabulary import sentencepiece
 from unnoise.network.llama import Llama
 
 PARITY = Path(__file__).parents[1] / "fixtures" / "parity"

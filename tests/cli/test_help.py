@@ -7,13 +7,12 @@ import shlex
 import pytest
 
 import unnoise
-from unnoise.checkpoint.card import card_description
-from unnoise.cli.help import default_hint, field_docstrings
-from unnoise.cli.main import COMMANDS, main
+from unnoise.checkpoint.format import card_description
+from unnoise.cli.main import COMMANDS, default_hint, field_docstrings, main
 from unnoise.data import Pixels
 from unnoise.evaluation.dataset import kind_of_piece
 from unnoise.model.template import text_as_read
-from unnoise.training.options import RunOptions, TrainingOptions
+from unnoise.training.training_options import RunOptions, TrainingOptions
 
 
 def help_of(command: str, capsys: pytest.CaptureFixture[str]) -> str:

@@ -8,7 +8,7 @@ import torch
 
 import unnoise
 from unnoise.cli.main import main
-from unnoise.training.report import Report
+from unnoise.training.trainer import Report
 
 TEXT = "the cat sat on the mat"
 

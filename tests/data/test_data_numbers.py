@@ -14,10 +14,10 @@ from unnoise.data.formats import PIECE
 from unnoise.data.inputs import find_inputs
 from unnoise.data.mixture import MixedTexts
 from unnoise.data.prepare import prepare
-from unnoise.data.sampling import choose_codec, sampled_texts, train_texts
+from unnoise.data.shard_files import split_documents, split_of
 from unnoise.data.shards import ShardedCorpus, ShardTokens
-from unnoise.data.splits import split_documents, split_of
 from unnoise.data.texts import FilledTexts, LabelledStreams, Rows, Stream, thinned
+from unnoise.data.tokenizing import choose_codec, sampled_texts, train_texts
 
 SENTENCES = ["the cat sat on the mat", "a dog", "ran", "round and round the old oak tree", "and then it slept", "oh"]
 

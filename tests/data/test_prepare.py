@@ -21,17 +21,16 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import unnoise
 from unnoise.cli.main import main
-from unnoise.cli.prepare import PrepareCommand
+from unnoise.cli.prepare_command import PrepareCommand
 from unnoise.data import Bpe, Bytes, Characters, Text8, formats, tokenizing
 from unnoise.data.corpus import Corpus, corpus
 from unnoise.data.documents import Documents
 from unnoise.data.inputs import find_inputs
 from unnoise.data.prepare import PrepareOptions, prepare
-from unnoise.data.sampling import sampled_texts
-from unnoise.data.shard_index import read_index, verify
+from unnoise.data.shard_files import read_index, split_of, verify
 from unnoise.data.shards import ShardedCorpus
-from unnoise.data.splits import split_of
 from unnoise.data.texts import Stream
+from unnoise.data.tokenizing import sampled_texts
 
 SENTENCE = "the cat sat on a mat while seven old dogs barked at the moon and birds sang in every tree of our town"
 WORDS = SENTENCE.split()

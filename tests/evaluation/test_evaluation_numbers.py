@@ -16,19 +16,10 @@ from torch import Tensor
 import unnoise
 from exact_models import ToyNetwork, toy_model
 from toy import Toy, expected, pairs, quadrature
-from unnoise.data import Bpe, Bytes, Characters, Text8
-from unnoise.data.codec import LETTERS
-from unnoise.evaluation.benchmarks import BENCHMARKS
-from unnoise.evaluation.chunks import Wrapping, characters_of, chunk, pieces
-from unnoise.evaluation.compare import compare
-from unnoise.evaluation.conditional import conditional, greedy
-from unnoise.evaluation.frontier import frontier
-from unnoise.evaluation.generative import FrontierOptions, LikelihoodJudge, TextMeasures, measure_texts, qualities
-from unnoise.evaluation.harness import Continuation, HarnessModel, HarnessOptions, greedy_at_once
-from unnoise.evaluation.lm_eval_model import _continuation
-from unnoise.evaluation.mauve import features, mauve
-from unnoise.evaluation.protocols import PROTOCOLS, Evaluation, Measurement, ProtocolOptions, evaluate
-from unnoise.evaluation.published import (
+from unnoise.apps.harness.harness import Continuation, HarnessModel, HarnessOptions, greedy_at_once
+from unnoise.apps.harness.tasks import _continuation
+from unnoise.apps.protocols.protocols import PROTOCOLS, Evaluation, Measurement, ProtocolOptions, evaluate
+from unnoise.apps.protocols.published_nats import (
     Difference,
     PublishedLoss,
     _block_times,
@@ -37,18 +28,33 @@ from unnoise.evaluation.published import (
     differences,
     published_nats,
 )
+from unnoise.apps.protocols.tables import _key
+from unnoise.apps.protocols.windows import BENCHMARKS, Wrapping, characters_of, chunk, pieces
+from unnoise.data import Bpe, Bytes, Characters, Text8
+from unnoise.data.codec import LETTERS
+from unnoise.evaluation.compare import compare
+from unnoise.evaluation.conditional import conditional, greedy
+from unnoise.evaluation.dataset import Tokenizer
+from unnoise.evaluation.frontier import frontier
+from unnoise.evaluation.generative import (
+    FrontierOptions,
+    LikelihoodJudge,
+    TextMeasures,
+    features,
+    mauve,
+    measure_texts,
+    qualities,
+)
 from unnoise.evaluation.table_text import Cell, as_csv, markdown
-from unnoise.evaluation.tables import _key
-from unnoise.evaluation.tokenizers import Tokenizer
-from unnoise.families.block import BlockElbo
+from unnoise.families.block_objective import BlockElbo
 from unnoise.objective import Elbo
-from unnoise.objective.conditional import noise_end, random_part
+from unnoise.objective.losses import noise_end, random_part
 from unnoise.prediction import MeanPrediction
 from unnoise.process import Masked
 from unnoise.published_tables import ZERO_SHOT
 from unnoise.rng import RowGenerator, seed_of
 from unnoise.schedule import Linear
-from unnoise.training.options import RunOptions
+from unnoise.training.training_options import RunOptions
 
 TEXT = "the cat sat on the mat and the dog sat on the log while the rat ran round the hat "
 
@@ -572,7 +578,7 @@ def test_a_cell_is_of_its_options_and_files(tmp_path: Path) -> None:
 
 def test_unique_molecules_are_counted_among_the_first_thousand() -> None:
     pytest.importorskip("rdkit", reason="the molecules extra is not installed")
-    from unnoise.evaluation.molecules import molecule_quality
+    from unnoise.apps.molecules import molecule_quality
 
     found = molecule_quality(["CCO"] * 1000 + ["C" * n for n in range(1, 11)], {"C"})
     assert found.unique_1k == 1 / 1000 and found.unique_10k == 11 / 1010 and found.novel == 10 / 11

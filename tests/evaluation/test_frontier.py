@@ -17,14 +17,16 @@ from unnoise.evaluation.generative import (
     FrontierOptions,
     LikelihoodJudge,
     TextMeasures,
+    can_mauve,
     distinct_n,
+    features,
+    mauve,
     measure_texts,
     ratio_error,
     token_entropy,
 )
-from unnoise.evaluation.mauve import can_mauve, features, mauve
 from unnoise.sampler import sample
-from unnoise.sampler.float32_gumbel import Float32Gumbel, gumbel_argmax
+from unnoise.sampler.ancestral import Float32Gumbel, gumbel_argmax
 from unnoise.schedule import Linear
 
 TEXT = "the cat sat on the mat and the dog sat on the log while the rat ran round the hat "

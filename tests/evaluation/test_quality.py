@@ -8,16 +8,9 @@ import torch
 
 import unnoise
 from unnoise import Model
-from unnoise.cli.base import open_model
+from unnoise.cli.command_base import open_model
 from unnoise.data import Text8
-from unnoise.evaluation.generative import (
-    FrontierOptions,
-    LikelihoodJudge,
-    char_entropy,
-    distinct_n,
-    measure_texts,
-    qualities,
-)
+from unnoise.evaluation.generative import FrontierOptions, LikelihoodJudge, char_entropy, distinct_n, measure_texts, qualities
 
 
 def small(method: str) -> Model:

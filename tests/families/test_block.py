@@ -12,13 +12,14 @@ from torch import Tensor
 import unnoise
 from toy import ExactBlocks, Toy, chi_square, total_variation
 from unnoise import MeanPrediction, Model, sample
+from unnoise.apps.filling.left_to_right import left_to_right
 from unnoise.cli.main import main
 from unnoise.families.autoregressive import LeftToRight
-from unnoise.families.block import BlockCrossEntropy, BlockElbo, Blocks, BlockSampler
-from unnoise.families.block.denoiser import BlockParameterization
-from unnoise.families.block.left_to_right import left_to_right
+from unnoise.families.block import BlockParameterization, Blocks
+from unnoise.families.block_objective import BlockCrossEntropy, BlockElbo
+from unnoise.families.block_sampler import BlockSampler
+from unnoise.network.layers import block_visibility
 from unnoise.network.transformer import Transformer
-from unnoise.network.visibility import block_visibility
 from unnoise.rng import RowGenerator
 from unnoise.sampler import Ancestral, Confidence
 

@@ -13,9 +13,9 @@ from exact_gaussian import ExactGaussian, P, gaussian
 from toy import chi_square, quadrature
 from unnoise import BayesianFlow, FlowElbo, FlowSampler, Gaussian, GaussianElbo, GaussianSampler, MeanPrediction, sample
 from unnoise.families.gaussian import GaussianCrossEntropy
-from unnoise.families.noise_shape import NoiseShape
+from unnoise.families.gaussian_noise import NoiseShape
 from unnoise.objective.times import stratified
-from unnoise.process.base import gather
+from unnoise.process.process_base import gather
 
 ENTROPY = float(-(P * P.log()).sum())
 X = torch.arange(3)[:, None]

@@ -10,16 +10,16 @@ from torch import Tensor, nn
 import unnoise
 from toy import ExactBlocks, Random, Toy, chi_square
 from unnoise import AnyOrder, BayesianFlow, FlowSampler, Insertion, InsertionElbo, Linear, Masked, MeanPrediction, sample
-from unnoise.families.block import BlockCrossEntropy, BlockElbo, BlockImportanceWeighted, Blocks, BlockSampler
-from unnoise.families.block.denoiser import BlockParameterization
+from unnoise.families.block import BlockParameterization, Blocks
+from unnoise.families.block_objective import BlockCrossEntropy, BlockElbo, BlockImportanceWeighted
+from unnoise.families.block_sampler import BlockSampler
 from unnoise.families.gaussian_noise import GaussianNoise
-from unnoise.families.insertion import InsertionPrediction
-from unnoise.families.insertion.process import Partial
-from unnoise.families.insertion.sampler import OpenGaps
+from unnoise.families.insertion import InsertionPrediction, Partial
+from unnoise.families.insertion_sampler import OpenGaps
 from unnoise.objective import ImportanceWeighted
 from unnoise.process.state import OPEN, PAD
 from unnoise.rng import RowGenerator
-from unnoise.sampler.base import sample_frames
+from unnoise.sampler.sampler_base import sample_frames
 
 pytestmark = pytest.mark.usefixtures("double")
 

@@ -23,8 +23,8 @@ from unnoise import (
     sample_frames,
 )
 from unnoise.data import Characters
-from unnoise.families.insertion.objective import gap_cost
-from unnoise.families.insertion.sampler import grow
+from unnoise.families.insertion import gap_cost
+from unnoise.families.insertion_sampler import grow
 from unnoise.process.state import OPEN, PAD
 
 K, LONGEST = 2, 3

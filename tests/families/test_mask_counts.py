@@ -11,10 +11,11 @@ from bounds import counts_of, integral
 from toy import ExactBlocks, Random, Toy
 from unnoise import AnyOrder, Elbo, Linear, LogLinear, Masked, PerToken, Uniform
 from unnoise.denoiser import Denoiser
-from unnoise.families.block import BlockElbo, Blocks
-from unnoise.families.mask_counts import MaskCounts, binomial
+from unnoise.families.any_order import MaskCounts, binomial
+from unnoise.families.block import Blocks
+from unnoise.families.block_objective import BlockElbo
 from unnoise.objective import CampbellElbo, Hybrid
-from unnoise.objective.conditional import noise_end, random_part
+from unnoise.objective.losses import noise_end, random_part
 from unnoise.schedule import Cosine, Geometric, Offset, Polynomial
 
 TOY = Toy(3, 3, seed=1)

@@ -14,14 +14,21 @@ from hypothesis import given, settings, strategies as st
 from safetensors.torch import load_file, save_file
 
 import unnoise
-from unnoise.checkpoint.card import CARD, card_description, card_lines
-from unnoise.checkpoint.ours import read_config
-from unnoise.checkpoint.precision import SCALE, narrowed, widened
-from unnoise.checkpoint.tensors import packed, read_tensors
+from unnoise.checkpoint.format import (
+    CARD,
+    SCALE,
+    card_description,
+    card_lines,
+    narrowed,
+    packed,
+    read_config,
+    read_tensors,
+    widened,
+)
 from unnoise.cli.main import main, parse
-from unnoise.evaluation.card import CardFacts, model_card, shaded
+from unnoise.evaluation.dataset import CardFacts, model_card, shaded
 from unnoise.model.io import without_weights
-from unnoise.model.options import SamplingOptions
+from unnoise.model.sampling_options import SamplingOptions
 from unnoise.sampler import Ancestral, Confidence
 
 ROOT = Path(__file__).parents[2]

@@ -166,7 +166,7 @@ def test_the_studio_draws_its_images(tmp_path: Path) -> None:
     from starlette.testclient import TestClient
 
     from studio_server import client_of
-    from unnoise.studio import make_app
+    from unnoise.apps.studio import make_app
 
     model = nano("ddpm:steps=9", labels=3)
     model.save(tmp_path / "drawn")

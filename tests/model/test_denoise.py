@@ -18,7 +18,7 @@ from unnoise.cli.main import main
 from unnoise.data import Characters
 from unnoise.model.denoise import Denoised
 from unnoise.process import Masked
-from unnoise.sampler.random_errors import conditionals, site_posteriors
+from unnoise.sampler.metropolis import conditionals, site_posteriors
 
 AT = 0.3
 

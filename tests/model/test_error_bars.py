@@ -11,11 +11,24 @@ from bounds import counts_of
 from exact_models import text_of, toy_model
 from toy import Toy
 from unnoise.denoiser import Denoiser
-from unnoise.families.block import BlockElbo, Blocks
-from unnoise.model.draws import Layout, drawing_of, estimate, fewest_draws, layout, places, planned_draws
-from unnoise.model.error_bars import FREEDOM, Spread, chi_square, student, with_error
+from unnoise.families.block import Blocks
+from unnoise.families.block_objective import BlockElbo
+from unnoise.model.draws import (
+    FREEDOM,
+    Layout,
+    Spread,
+    chi_square,
+    drawing_of,
+    estimate,
+    fewest_draws,
+    layout,
+    places,
+    planned_draws,
+    student,
+    with_error,
+)
 from unnoise.objective import Objective
-from unnoise.objective.base import Denoising
+from unnoise.objective.objective_base import Denoising
 from unnoise.rng import Generator, RowGenerator
 
 REPEATS = 200

@@ -10,9 +10,9 @@ import unnoise
 from unnoise.method_table import Method
 from unnoise.objective import Elbo, Hybrid
 from unnoise.process import Masked
-from unnoise.sampler.base import GridSampler
-from unnoise.training.optimizer import optimizers
-from unnoise.training.options import TrainingOptions
+from unnoise.sampler.sampler_base import GridSampler
+from unnoise.training.optim import optimizers
+from unnoise.training.training_options import TrainingOptions
 
 COSINE = [1 - math.cos(math.pi / 2 * i / 8) for i in range(9)]  # share of tokens that is unmasked after step i of 8
 LINEAR = [i / 8 for i in range(9)]

@@ -14,12 +14,11 @@ from torch import Tensor
 import unnoise
 from decoders import write_gpt2
 from malformed import limits
-from unnoise.checkpoint.published.folder import WEIGHTS
-from unnoise.checkpoint.published.tensor_files import PICKLE
+from unnoise.checkpoint.published.tensor_files import PICKLE, WEIGHTS
 from unnoise.cli.main import main
-from unnoise.data.bpe import Bpe
-from unnoise.network.base import Cache
+from unnoise.data.tokenizer import Bpe
 from unnoise.network.gpt2 import Gpt2
+from unnoise.network.network_base import Cache
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "parity" / "gpt2"
 X = torch.randint(9, (2, 12), generator=torch.Generator().manual_seed(1))

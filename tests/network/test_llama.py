@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import unnoise
-from unnoise.network.base import Cache
 from unnoise.network.llama import Llama
+from unnoise.network.network_base import Cache
 
 SHAPES = {
     "plain": {},

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from unnoise import Linear, Masked
-from unnoise.network.base import Cache
+from unnoise.network.network_base import Cache
 from unnoise.network.transformer import SIZES, Transformer, TransformerConfig, attend
-from unnoise.training.optimizer import Muon, optimizers, orthogonal, split
+from unnoise.training.optim import Muon, optimizers, orthogonal, split
 
 
 def network(**changes: object) -> Transformer:

@@ -6,13 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from unnoise.network.base import Cache
 from unnoise.network.ddit import AdaLN, Ddit
-from unnoise.network.dropout import Dropout
+from unnoise.network.layers import Dropout, block_visibility, seen
 from unnoise.network.llama import Llama
-from unnoise.network.pointer import seen
+from unnoise.network.network_base import Cache
 from unnoise.network.transformer import Transformer, attend, attend_visible, recentred, rotate
-from unnoise.network.visibility import block_visibility
 
 CPU = torch.device("cpu")
 

@@ -9,10 +9,10 @@ import torch
 
 import unnoise
 from unnoise.cli.main import main
-from unnoise.model.init import started_from
-from unnoise.network.base import Cache
+from unnoise.model.warm_start import started_from
+from unnoise.network.layers import block_visibility
+from unnoise.network.network_base import Cache
 from unnoise.network.transformer import Transformer, normalise
-from unnoise.network.visibility import block_visibility
 
 X = torch.randint(11, (3, 24), generator=torch.Generator().manual_seed(1))
 

@@ -12,7 +12,8 @@ from torch import Tensor
 import unnoise
 from toy import Exact, ExactBlocks, Random, Toy
 from unnoise.cli.main import main
-from unnoise.families.block import BlockElbo, BlockImportanceWeighted, Blocks
+from unnoise.families.block import Blocks
+from unnoise.families.block_objective import BlockElbo, BlockImportanceWeighted
 from unnoise.objective import ImportanceWeighted
 from unnoise.rng import RowGenerator
 

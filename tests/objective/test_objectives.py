@@ -19,8 +19,8 @@ from unnoise import (
     Uniform,
 )
 from unnoise.objective import Denoising
-from unnoise.training.loop import TrainingRun
-from unnoise.training.options import TrainingOptions
+from unnoise.training.trainer import TrainingRun
+from unnoise.training.training_options import TrainingOptions
 
 TOY = Toy(3, 2, seed=0)
 

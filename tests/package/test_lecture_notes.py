@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import unnoise
-from unnoise.checkpoint.export import export
-from unnoise.checkpoint.published.beside import tokenizer_of_codec
+from unnoise.checkpoint.published.export import export
+from unnoise.checkpoint.published.tokenizer_files import tokenizer_of_codec
 from unnoise.cli.main import main
 from unnoise.data import Bytes
 

@@ -55,7 +55,7 @@ def test_it_imports_without_the_modules_of_unix() -> None:
     """On Windows there are no fcntl and no resource."""
     code = (
         "import sys; sys.modules['fcntl'] = sys.modules['resource'] = None\n"
-        "import unnoise, unnoise.cli.main, unnoise.training.train, unnoise.checkpoint.ours\n"
+        "import unnoise, unnoise.cli.main, unnoise.training.run, unnoise.checkpoint.format\n"
         "[getattr(unnoise, name) for name in unnoise.__all__]"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -94,7 +94,7 @@ def test_the_studio_shows_them(folder: Path) -> None:
     pytest.importorskip("starlette")
     from starlette.testclient import TestClient
 
-    from unnoise.studio import make_app
+    from unnoise.apps.studio import make_app
 
     client = TestClient(make_app([folder]), base_url="http://127.0.0.1")
     about = client.get("/api/models/model").json()

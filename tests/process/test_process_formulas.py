@@ -7,18 +7,7 @@ import torch
 from torch import Tensor
 
 from cases import PROCESSES, birth_death, build
-from unnoise import (
-    HybridNoise,
-    Linear,
-    LogLinear,
-    Markov,
-    Masked,
-    MeanPrediction,
-    PerToken,
-    Process,
-    ScorePrediction,
-    Uniform,
-)
+from unnoise import HybridNoise, Linear, LogLinear, Markov, Masked, MeanPrediction, PerToken, Process, ScorePrediction, Uniform
 from unnoise.process.markov import mutual_information_schedule
 
 pytestmark = pytest.mark.usefixtures("double")

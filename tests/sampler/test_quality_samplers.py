@@ -24,8 +24,8 @@ from unnoise import (
     sample,
     sample_frames,
 )
-from unnoise.sampler.masked import certainty, entropy, surest
-from unnoise.sampler.psi import Psi
+from unnoise.sampler.ancestral import Psi
+from unnoise.sampler.unmasking import certainty, entropy, surest
 
 TOY = Toy(4, 3, seed=1)
 DRAWS = 20_000

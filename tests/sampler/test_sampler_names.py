@@ -10,8 +10,8 @@ import unnoise
 from unnoise.denoiser import SamplingDenoiser
 from unnoise.rng import Generator
 from unnoise.sampler import Confidence, Metropolis, Remasking, TweedieLeaping
-from unnoise.sampler.base import Frame, SteppedSampler
-from unnoise.sampler.masked import MaskedSampler
+from unnoise.sampler.sampler_base import Frame, SteppedSampler
+from unnoise.sampler.unmasking import MaskedSampler
 from unnoise.sampler_table import field_help, named_sampler, sampler_fields, sampler_name, sampler_names
 
 

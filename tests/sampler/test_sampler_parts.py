@@ -29,10 +29,10 @@ from unnoise import (
     sample,
 )
 from unnoise.denoiser import SamplingDenoiser
-from unnoise.sampler import base
-from unnoise.sampler.float32_gumbel import gumbel_argmax
-from unnoise.sampler.masked import certainty
-from unnoise.sampler.way_back import sample_frames_from
+from unnoise.sampler import sampler_base as base
+from unnoise.sampler.ancestral import gumbel_argmax
+from unnoise.sampler.denoise_from import sample_frames_from
+from unnoise.sampler.unmasking import certainty
 
 pytestmark = pytest.mark.usefixtures("double")
 

@@ -23,9 +23,9 @@ from unnoise import (
     sample_frames,
 )
 from unnoise.denoiser import SamplingDenoiser
-from unnoise.sampler import base
-from unnoise.sampler.base import GridSampler
-from unnoise.sampler.psi import Psi
+from unnoise.sampler import sampler_base as base
+from unnoise.sampler.ancestral import Psi
+from unnoise.sampler.sampler_base import GridSampler
 
 TOYS = {"K=3 L=2": Toy(3, 2, seed=0), "K=4 L=3": Toy(4, 3, seed=1)}
 DRAWS = 20_000

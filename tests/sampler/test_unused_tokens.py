@@ -13,8 +13,8 @@ import unnoise
 from toy import texts
 from unnoise import Model
 from unnoise.data import Bpe, Characters, Text8
-from unnoise.data.bpe import Text8Bpe
 from unnoise.data.codec import LETTERS
+from unnoise.data.tokenizer import Text8Bpe
 from unnoise.denoiser import predict, predict_clean
 from unnoise.families.autoregressive import NextToken
 from unnoise.prediction import MeanPrediction

@@ -4,7 +4,7 @@ import torch
 
 from toy import Toy, expected, quadrature
 from unnoise import Elbo, Objective, Process
-from unnoise.families.mask_counts import MaskCounts
+from unnoise.families.any_order import MaskCounts
 
 
 @torch.no_grad()

@@ -10,10 +10,9 @@ from torch import Tensor
 
 import unnoise
 from unnoise.denoiser import predict
-from unnoise.families.insertion.denoiser import predict_insertion
-from unnoise.families.insertion.process import Insertion
+from unnoise.families.insertion import Insertion, predict_insertion
 from unnoise.model.model import Model
-from unnoise.process.base import Process
+from unnoise.process.process_base import Process
 
 KINDS = {  # layout, method, network, labels
     "mdlm": ("mdlm", "mdlm", "ddit", 0),

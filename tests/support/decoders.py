@@ -12,7 +12,7 @@ from tokenizers import pre_tokenizers
 from torch import Tensor
 from torch.nn import functional as F
 
-from unnoise.data.bpe import Bpe
+from unnoise.data.tokenizer import Bpe
 
 WIDTH, HIDDEN, DEPTH, HEADS, KV_HEADS, LENGTH = 32, 64, 2, 4, 2, 40
 SIZE = WIDTH // HEADS

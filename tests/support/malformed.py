@@ -41,10 +41,9 @@ from decoders import (
     write_md4,
 )
 from json_tree import places_in
-from unnoise.checkpoint.export import CHECKPOINT, export
-from unnoise.checkpoint.published.folder import INDEX, WEIGHTS
-from unnoise.checkpoint.published.tensor_files import PICKLE
-from unnoise.data.bpe import Bpe
+from unnoise.checkpoint.published.export import CHECKPOINT, export
+from unnoise.checkpoint.published.tensor_files import INDEX, PICKLE, WEIGHTS
+from unnoise.data.tokenizer import Bpe
 
 SECONDS = 10  # that a variant may take
 ROOM = 1 << 30  # bytes of addresses beyond what the process has, that a variant may take

@@ -124,10 +124,10 @@ def patch() -> None:
 def use(name: str) -> None:
     """All verbs of a model that is elsewhere."""
     from unnoise import Model
+    from unnoise.apps.filling.word_filling import fill
     from unnoise.data import Text8
-    from unnoise.model.fill import fill
-    from unnoise.training.loop import TrainingRun
-    from unnoise.training.options import TrainingOptions
+    from unnoise.training.trainer import TrainingRun
+    from unnoise.training.training_options import TrainingOptions
 
     with Watching():
         model = Model.build(name, Text8(), length=12, width=16, depth=1, heads=2).to(ELSEWHERE)

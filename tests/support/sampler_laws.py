@@ -4,8 +4,8 @@ import torch
 
 from toy import Toy, sampler_law, texts
 from unnoise import Process
-from unnoise.sampler.base import GridSampler
-from unnoise.sampler.tau_leaping import Leaping
+from unnoise.sampler.leaping import Leaping
+from unnoise.sampler.sampler_base import GridSampler
 
 
 def exact_law(toy: Toy, process: Process, sampler: GridSampler, denoiser, given: torch.Tensor | None = None) -> torch.Tensor:

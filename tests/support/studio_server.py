@@ -19,9 +19,8 @@ import uvicorn
 from starlette.testclient import TestClient
 
 import unnoise
-from unnoise.spelling import FILE, Words
-from unnoise.studio.connection import TimedProtocol
-from unnoise.studio.server import server_config
+from unnoise.apps.spelling import FILE, Words
+from unnoise.apps.studio.server import TimedProtocol, server_config
 
 WORDS = "the cat sat on mat and dog log while bird sang in tree"
 

@@ -16,11 +16,11 @@ import unnoise
 from unnoise import distributed
 from unnoise.cli.workers import free_port
 from unnoise.rng import RowGenerator, seed_of
-from unnoise.training.checkpoint import state_of
-from unnoise.training.loop import TrainingRun
-from unnoise.training.optimizer import orthogonal, orthogonal_each, owners
-from unnoise.training.options import TrainingOptions
+from unnoise.training.checkpointing import state_of
+from unnoise.training.optim import orthogonal, orthogonal_each, owners
 from unnoise.training.parallel import local, whole
+from unnoise.training.trainer import TrainingRun
+from unnoise.training.training_options import TrainingOptions
 
 TEXT = "the cat sat on the mat while a dog barked at the moon and seven birds sang in the old tree. " * 40
 METHODS = {"mdlm": "fast", "genmd4": "paper", "sedd-uniform": "paper", "gaussian:learned=true": "paper"}

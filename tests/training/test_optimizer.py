@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 import unnoise
-from unnoise.network.dropout import Dropout
+from unnoise.network.layers import Dropout
 from unnoise.rng import RowGenerator
-from unnoise.training.learning_rate import learning_rate_factor
-from unnoise.training.loop import TrainingRun
-from unnoise.training.optimizer import adamw_groups, optimizers
-from unnoise.training.options import TrainingOptions
+from unnoise.training.optim import adamw_groups, learning_rate_factor, optimizers
+from unnoise.training.trainer import TrainingRun
+from unnoise.training.training_options import TrainingOptions
 
 TOKENS = torch.randint(27, (4000,), generator=torch.Generator().manual_seed(0))
 

@@ -15,12 +15,12 @@ from torch.utils.flop_counter import FlopCounterMode
 import unnoise
 from unnoise.cli.main import main
 from unnoise.method_table import method
-from unnoise.network.dropout import Dropout
+from unnoise.network.layers import Dropout
 from unnoise.rng import RowGenerator
 from unnoise.training.costs import Work, activation_bytes, measured_work, newton_schulz_flops, step_flops
-from unnoise.training.optimizer import orthogonal, split
-from unnoise.training.options import RunOptions
+from unnoise.training.optim import orthogonal, split
 from unnoise.training.plan import Devices, Plan, network_of, plan, vocabulary
+from unnoise.training.training_options import RunOptions
 
 GIB = 2**30
 DEVICES = Devices(8, 1e15, 80 * GIB, 0.5)
@@ -39,7 +39,7 @@ import json, torch, torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from unnoise.method_table import method
-from unnoise.training.options import RunOptions
+from unnoise.training.training_options import RunOptions
 from unnoise.training.parallel import shard_network
 from unnoise.training.plan import network_of
 

@@ -19,7 +19,7 @@ from unnoise.cli.main import main
 from unnoise.cli.workers import free_port
 from unnoise.data.texts import Rows
 from unnoise.model import generate
-from unnoise.network.batches import rows_at_once
+from unnoise.network.network_base import rows_at_once
 
 LENGTH = 128
 METHODS = ("mdlm", "md4", "udlm", "flexmdm", "ar")

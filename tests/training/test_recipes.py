@@ -16,11 +16,11 @@ import forked
 import unnoise
 from unnoise import registry
 from unnoise.cli.main import main, parse
-from unnoise.cli.train import TrainCommand
+from unnoise.cli.train_command import TrainCommand
 from unnoise.recipes import Recipe, recipe, recipes
-from unnoise.training.checkpoint import read_options
-from unnoise.training.options import RunOptions
-from unnoise.training.prepare import prepare_run
+from unnoise.training.checkpointing import read_options
+from unnoise.training.run import prepare_run
+from unnoise.training.training_options import RunOptions
 
 ROOT = Path(__file__).parents[2]
 TEXT = "the cat sat. a dog barked. seven birds sang. the moon rose. it was late. "

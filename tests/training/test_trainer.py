@@ -21,16 +21,14 @@ from unnoise.cli.main import main
 from unnoise.data import Text8
 from unnoise.data.corpus import Corpus
 from unnoise.method_table import methods
-from unnoise.model.init import started_from
-from unnoise.training import allocator
-from unnoise.training.average import WeightAverage
-from unnoise.training.learning_rate import learning_rate_factor
-from unnoise.training.loop import TrainingRun
-from unnoise.training.options import RunOptions, TrainingOptions
-from unnoise.training.prepare import prepare_run
-from unnoise.training.report import NotANumber
-from unnoise.training.stages import stages_of
-from unnoise.training.track import Tracker
+from unnoise.model.warm_start import started_from
+from unnoise.training import parallel as allocator
+from unnoise.training.callbacks import Tracker
+from unnoise.training.datasets import stages_of
+from unnoise.training.optim import WeightAverage, learning_rate_factor
+from unnoise.training.run import prepare_run
+from unnoise.training.trainer import NotANumber, TrainingRun
+from unnoise.training.training_options import RunOptions, TrainingOptions
 
 TEXT = "the cat sat on the mat and the dog sat on the log while the rat ran round the hat " * 120
 TOKENS = torch.from_numpy(Text8().encode(TEXT))

@@ -22,14 +22,12 @@ from unnoise.model.likelihood import bits_per_char
 from unnoise.objective import Objective
 from unnoise.process.state import PAD
 from unnoise.rng import RowGenerator, seed_of
-from unnoise.training.callback import Callback, StepReport
-from unnoise.training.data import texts_of
-from unnoise.training.loop import TrainingRun
-from unnoise.training.loss import BatchLoss
-from unnoise.training.optimizer import Muon, optimizers, orthogonal, owners
-from unnoise.training.options import TrainingOptions
-from unnoise.training.parallel import clip_gradients
-from unnoise.training.report import NotANumber
+from unnoise.training.callbacks import Callback, StepReport
+from unnoise.training.datasets import texts_of
+from unnoise.training.optim import Muon, optimizers, orthogonal, owners
+from unnoise.training.parallel import BatchLoss, clip_gradients
+from unnoise.training.trainer import NotANumber, TrainingRun
+from unnoise.training.training_options import TrainingOptions
 
 TEXT = "the cat sat on the mat and the dog sat on the log while the rat ran round the hat " * 40
 TOKENS = torch.from_numpy(Text8().encode(TEXT))

@@ -9,10 +9,9 @@ import torch
 
 from unnoise import Callback, Model, registry, train
 from unnoise.data.texts import Rows, Stream
-from unnoise.training.checkpoint import cut_log
-from unnoise.training.loop import TrainingRun
-from unnoise.training.options import TrainingOptions
-from unnoise.training.report import is_sound
+from unnoise.training.checkpointing import cut_log
+from unnoise.training.trainer import TrainingRun, is_sound
+from unnoise.training.training_options import TrainingOptions
 
 
 def run_of(**options) -> TrainingRun:

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeVar
 
 from tyro.conf import arg
 
-from unnoise.cli.base import device_named
+from unnoise.cli.command_base import device_named
 
 T = TypeVar("T")
 MANY = 1024  # number of tasks, if it is not known

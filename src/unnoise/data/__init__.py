@@ -1,10 +1,9 @@
 """Data: codecs between raw text and tokens, and corpora."""
 
-from unnoise.data.bpe import Bpe
-from unnoise.data.bytes import Bytes
 from unnoise.data.codec import Characters, Codec, Text8
-from unnoise.data.codec_table import codec, codec_from, codec_kind, codec_names
-from unnoise.data.pixels import Pixels
+from unnoise.data.codec_names import codec, codec_from, codec_kind, codec_names
+from unnoise.data.images import Pixels
+from unnoise.data.tokenizer import Bpe, Bytes
 
 __all__ = [
     "Bpe",

@@ -24,16 +24,13 @@ import torch
 from torch import Tensor
 
 from unnoise.data.codec import SAMPLE, Codec, token_dtype
-from unnoise.data.codec_table import codec as make_codec, codec_kind
-from unnoise.data.documents import Documents, read_jsonl, token_rows
+from unnoise.data.codec_names import codec as make_codec, codec_kind
+from unnoise.data.documents import Documents, read_jsonl, rows_as_lines, token_rows
 from unnoise.data.images import digits, images
 from unnoise.data.mixture import Mixture, mixture_parts
-from unnoise.data.shard_index import is_prepared
+from unnoise.data.shard_files import SPLITS, is_prepared, split_documents, split_name
 from unnoise.data.shards import ShardedCorpus
-from unnoise.data.source import Source
-from unnoise.data.splits import SPLITS, split_documents, split_name
-from unnoise.data.table import rows_as_lines
-from unnoise.data.texts import Cut, Rows, Stream, Texts
+from unnoise.data.texts import Cut, Rows, Source, Stream, Texts
 from unnoise.files import LARGEST_TEXT, read_bytes, write_atomically
 
 MAHONEY = {  # name → address, sha1 of the unzipped file, its size

@@ -1,5 +1,10 @@
-"""Texts that are in memory: a list of strings, an iterable, a 🤗 dataset, lines of JSON; with or without labels."""
+"""Texts that are in memory: a list of strings, an iterable, a 🤗 dataset, lines of JSON; with or without labels.
 
+Tables (.csv): of one column, a name and below it a text in each row; or the columns of a larger one that hold its texts.
+"""
+
+import csv
+import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,10 +14,9 @@ import numpy as np
 import torch
 
 from unnoise.data.codec import SAMPLE, Codec, check_end
-from unnoise.data.codec_table import AUTO, codec as make_codec
-from unnoise.data.source import Source
-from unnoise.data.splits import split_documents, split_name
-from unnoise.data.texts import Cut, LabelledStreams, Rows, Stream, Texts
+from unnoise.data.codec_names import AUTO, codec as make_codec
+from unnoise.data.shard_files import split_documents, split_name
+from unnoise.data.texts import Cut, LabelledStreams, Rows, Source, Stream, Texts
 
 SEPARATOR = " "  # between texts of one stream, where the codec has no end token
 
@@ -163,3 +167,39 @@ def read_jsonl(text: str, name: str) -> Documents:
             raise ValueError(f"line {number} of {name} must be an object with `text`, and `label` where texts have classes")
         records.append(record)
     return Documents.of(records, name=name)
+
+
+def rows_as_lines(table: str, name: str) -> str:
+    """The rows below the name of the column, each as a line; ValueError if there are more columns. name: of the file."""
+    rows = _rows(table, name)
+    widest = max(map(len, rows), default=1)
+    if widest > 1:
+        raise ValueError(f"{name} has {widest} columns: keep the one with the texts, under its name, or give lines of JSON")
+    return "\n".join(" ".join(row[0].splitlines()) for row in rows[1:])
+
+
+def column_texts(table: str, name: str, field: str, joined: Sequence[str] = ()) -> list[str]:
+    """The texts of the column `field`, or of the columns `joined` with a blank between them; names in any case. A table whose
+    first row has none of these names has no names: its last columns are the joined ones. ValueError if there are none."""
+    rows = _rows(table, name)
+    names = [cell.strip().lower() for cell in rows[0]] if rows else []
+    if field in names:
+        places, rows = [names.index(field)], rows[1:]
+    elif joined and set(joined) <= set(names):
+        places, rows = [names.index(one) for one in joined], rows[1:]
+    elif joined and len(names) > len(joined) and names[0].isdigit():
+        places = list(range(len(names) - len(joined), len(names)))
+    else:
+        wanted = " or ".join([repr(field), *([" and ".join(map(repr, joined))] if joined else [])])
+        raise ValueError(f"{name} has no column {wanted}, but {', '.join(names[:9]) or 'none'}")
+    short = [number for number, row in enumerate(rows, 1) if len(row) <= max(places)]
+    if short:
+        raise ValueError(f"row {short[0]} of {name} has {len(rows[short[0] - 1])} columns, too few for its texts")
+    return [" ".join(row[place] for place in places) for row in rows]
+
+
+def _rows(table: str, name: str) -> list[list[str]]:
+    try:
+        return [row for row in csv.reader(io.StringIO(table, newline="")) if row]
+    except csv.Error as error:
+        raise ValueError(f"{name} is no table: {error}") from error

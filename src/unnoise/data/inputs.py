@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unnoise.data.formats import PACKED, Input, Kind, extra, num_bytes
-from unnoise.data.shard_index import is_prepared
-from unnoise.data.splits import SPLITS, split_name
+from unnoise.data.shard_files import SPLITS, is_prepared, split_name
 
 HUB = "hf:"
 SUFFIXES = (".txt", ".md", ".jsonl", ".ndjson", ".parquet", ".arrow")  # of the files of a folder that are read

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from unnoise.data.codec import Codec
-from unnoise.data.source import Source
-from unnoise.data.texts import Batch, Cut, Texts
+from unnoise.data.texts import Batch, Cut, Source, Texts
 from unnoise.process.state import PAD
 
 LONGEST = 10_000  # characters of what names a mixture

@@ -14,27 +14,27 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 import numpy as np
 
 from unnoise.data.codec import SAMPLE, Codec, token_dtype
-from unnoise.data.codec_table import codec_from
+from unnoise.data.codec_names import codec_from
 from unnoise.data.formats import Input
 from unnoise.data.inputs import digest, divided, find_inputs
-from unnoise.data.sampling import choose_codec
-from unnoise.data.shard_index import (
+from unnoise.data.shard_files import (
     FORMAT,
     INDEX,
     LARGEST_INDEX,
     PROGRESS,
+    SPLITS,
+    Encoded,
     Index,
     SplitShards,
+    SplitWriter,
     codec_config,
     codec_hash,
     read_index,
     remove_progress,
 )
-from unnoise.data.shard_writer import Encoded, SplitWriter
-from unnoise.data.splits import SPLITS
-from unnoise.data.tokenizing import Encoder, Position, TextBatch, encoded_batches, text_batches
+from unnoise.data.tokenizing import Encoder, Position, TextBatch, choose_codec, encoded_batches, text_batches
 from unnoise.files import LOCK, check_folder, locked, read_bytes, write_atomically
-from unnoise.keywords import check_keywords
+from unnoise.registry import check_keywords
 
 SAVE_EVERY = 5.0  # seconds between checkpoints, where no shard is closed before
 

@@ -15,19 +15,9 @@ import torch
 from torch import Tensor
 
 from unnoise.data.codec import Codec, check_end
-from unnoise.data.codec_table import AUTO, codec_kind
-from unnoise.data.shard_index import (
-    TABLE_ROWS,
-    Index,
-    SplitShards,
-    codec_hash,
-    read_index,
-    table_path,
-    tokens_path,
-)
-from unnoise.data.source import Source
-from unnoise.data.splits import SPLITS
-from unnoise.data.texts import Batch, Cut, ShuffledTexts, Stream, Texts, padded_rows, part_of, thinned
+from unnoise.data.codec_names import AUTO, codec_kind
+from unnoise.data.shard_files import SPLITS, TABLE_ROWS, Index, SplitShards, codec_hash, read_index, table_path, tokens_path
+from unnoise.data.texts import Batch, Cut, ShuffledTexts, Source, Stream, Texts, padded_rows, part_of, thinned
 
 MAPPED = 64  # files that are mapped at the same time
 

@@ -1,6 +1,8 @@
 """What a split of a corpus gives to a model: batches to train on, windows to measure on; fixed by a seed and a number.
 
 Texts are rows of tokens, padded with −1 at their end where they are shorter than the longest of them.
+
+What every kind of training data offers.
 """
 
 from abc import ABC, abstractmethod
@@ -10,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unnoise.data.codec import Codec
 from unnoise.process.state import PAD
 from unnoise.rng import RowGenerator, seed_of, shuffled
 
@@ -221,3 +224,38 @@ def thinned(count: int, limit: int | None) -> Tensor:
     if limit is None or limit >= count:
         return torch.arange(count)
     return torch.linspace(0, count - 1, limit, dtype=torch.float64).round().long()
+
+
+class Source(ABC):
+    """Where training data come from: texts, or images. label_names: of their classes, none where they have none."""
+
+    name: str
+    label_names: tuple[str, ...] = ()
+
+    @property
+    @abstractmethod
+    def splits(self) -> list[str]:
+        """The names of its parts."""
+
+    @property
+    def train_documents(self) -> list[str]:
+        """The raw texts to train on; none where there are no texts."""
+        return []
+
+    def lossless(self, codec: Codec, split: str, cut: Cut = "windows") -> bool:
+        """Whether a codec gives the texts of a split back as they are, by their first characters."""
+        return True
+
+    @abstractmethod
+    def codec(self, name: str, cut: Cut = "windows") -> Codec:
+        """The codec of this name for these data; `auto` chooses. Whole texts need an end token, as do windows of a stream in
+        which documents end; sentences need none."""
+
+    @abstractmethod
+    def texts(self, codec: Codec, split: str, length: int, cut: Cut = "windows") -> Texts:
+        """A split as a model of this length reads it."""
+
+    def check_split(self, split: str) -> None:
+        """Raise ValueError unless there is such a split."""
+        if split not in self.splits:
+            raise ValueError(f"{self.name} has no {split} split; it has {', '.join(self.splits)}")

@@ -1,4 +1,9 @@
-"""Another model's tokenizer, as its tokenizer.json describes it, for HF tokenizers."""
+"""Another model's tokenizer, as its tokenizer.json describes it, for HF tokenizers.
+
+Byte-pair encoding by HF tokenizers: trained on a corpus, or GPT-2's from its files.
+
+Bytes as tokens, and how many of them a text has.
+"""
 
 import hashlib
 import json
@@ -7,11 +12,158 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from unnoise.data.bpe import END, FILE, read_tokenizer
-from unnoise.data.codec import Codec, Tokens, without_surrogates
-from unnoise.files import write_atomically
+from unnoise.data.codec import LETTERS, Codec, Text8, Tokens, check_no_detail, check_texts, without_surrogates
+from unnoise.files import read_bytes, write_atomically
+
+FILE = "tokenizer.json"
+END = "<|endoftext|>"
+MOST_TOKENS = 1_000_000
+BYTE_LEVEL_BLANK = "Ġ"  # how byte-level BPE spells a blank within a token
+LARGEST = 256 * 2**20  # bytes of a tokenizer
+
+
+class Bpe(Codec):
+    """Byte-level BPE: every text has tokens, and decoding gives it back; � stands for a byte that was not UTF-8."""
+
+    kind = "bpe"
+    joins_blanks = True
+
+    def __init__(self, tokenizer: Tokenizer):
+        self.tokenizer = tokenizer
+        self.vocab = tokenizer.get_vocab_size()
+        highest = max(tokenizer.get_vocab().values(), default=-1)
+        if highest != self.vocab - 1:  # the library would make room for every number in between
+            raise ValueError(f"a tokenizer of {self.vocab} tokens must number them 0 to {self.vocab - 1}, found {highest}")
+        self.end = tokenizer.token_to_id(END)
+
+    @classmethod
+    def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Bpe":
+        """`bpe`, or `bpe-4096` for another number of tokens than 2,048."""
+        return Bpe.of(check_texts(cls.kind, texts), cls.size(detail), end)
+
+    @classmethod
+    def size(cls, detail: str) -> int:
+        """The number of tokens that stands behind the codec's name, or ValueError."""
+        if detail and not detail.isdigit():
+            raise ValueError(f"the codec {cls.kind} takes a number of tokens, as {cls.kind}-4096, found {detail!r}")
+        return int(detail or 2048)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], folder: Path) -> "Bpe":
+        if not (folder / FILE).exists():
+            raise ValueError(f"{folder} lacks its codec file {FILE}")
+        return Bpe.gpt2(folder)
+
+    @staticmethod
+    def of(texts: Iterable[str], vocab: int = 2048, end: bool = False) -> "Bpe":
+        """Train on texts; the 256 bytes are always among the `vocab` tokens."""
+        if vocab > MOST_TOKENS:
+            raise ValueError(f"a vocabulary has at most {MOST_TOKENS:,} tokens here, found {vocab:,}")
+        if vocab < 256 + end:
+            raise ValueError(f"byte-level BPE needs a vocabulary of at least {256 + end}, found {vocab}")
+        tokenizer = _byte_level(models.BPE())
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocab,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            special_tokens=[END] if end else [],
+            show_progress=False,
+        )
+        tokenizer.train_from_iterator(map(without_surrogates, texts), trainer)
+        return Bpe(tokenizer)
+
+    @staticmethod
+    def gpt2(folder: Path) -> "Bpe":
+        """GPT-2's vocabulary from `vocab.json` and `merges.txt`, or `tokenizer.json`, in a folder."""
+        if (folder / FILE).exists():
+            return Bpe(read_tokenizer(folder / FILE))
+        vocab, merges = folder / "vocab.json", folder / "merges.txt"
+        if not (vocab.exists() and merges.exists()):
+            raise ValueError(f"GPT-2's vocabulary needs vocab.json and merges.txt, or tokenizer.json, in {folder}")
+        for path in (vocab, merges):
+            read_bytes(path, LARGEST, "tokenizer")  # neither a pipe nor vast
+        try:
+            tokenizer = _byte_level(models.BPE.from_file(str(vocab), str(merges)))
+        except Exception as error:  # the library raises bare exceptions
+            raise ValueError(f"the vocabulary in {folder} cannot be read: {error}") from error
+        if tokenizer.token_to_id(END) is not None:
+            tokenizer.add_special_tokens([END])
+        return Bpe(tokenizer)
+
+    def identity(self) -> str:
+        return hashlib.sha256(self.tokenizer.to_str().encode()).hexdigest()
+
+    def encode(self, text: str, strict: bool = False) -> Tokens:
+        return np.array(self.tokenizer.encode(without_surrogates(text)).ids, dtype=np.int64)
+
+    def decode(self, tokens: Sequence[int] | Tokens) -> str:
+        return self.tokenizer.decode(self.until_end(tokens), skip_special_tokens=False)
+
+    def show(self, token: int) -> str:
+        return "¶" if token == self.end else self.tokenizer.decode([token], skip_special_tokens=False)
+
+    def save(self, folder: Path) -> None:
+        write_atomically(folder / FILE, self.tokenizer.to_str(pretty=True).encode())
+
+
+class Text8Bpe(Bpe):
+    """Byte pairs over the 27 symbols of text8, `text8bpe` or `text8bpe-8192`: texts are normalised as by the codec text8.
+
+    The 256 bytes are among the tokens, but those that are no symbol of text8 are unused.
+    """
+
+    kind = "text8bpe"
+    blank_first = True
+
+    def __init__(self, tokenizer: Tokenizer):
+        super().__init__(tokenizer)
+        self.letters = Text8()
+        symbols = set(LETTERS.replace(" ", BYTE_LEVEL_BLANK))
+        pieces = tokenizer.get_vocab().items()
+        self.unused = sorted(token for piece, token in pieces if not symbols.issuperset(piece) and token != self.end)
+
+    @classmethod
+    def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Bpe":
+        plain = map(Text8().normalise, check_texts(cls.kind, texts))
+        return Text8Bpe(Bpe.of(plain, cls.size(detail), end).tokenizer)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], folder: Path) -> "Bpe":
+        return Text8Bpe(Bpe.from_config(config, folder).tokenizer)
+
+    def encode(self, text: str, strict: bool = False) -> Tokens:
+        if strict:
+            self.letters.encode(text, strict=True)
+        return super().encode(self.letters.normalise(text))
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """A tokenizer.json, or ValueError."""
+    content = read_bytes(path, LARGEST, "tokenizer")
+    try:
+        tokenizer = Tokenizer.from_buffer(content)
+    except Exception as error:  # the library raises bare exceptions
+        raise ValueError(f"{path} is not a tokenizer, or damaged: {error}") from error
+    highest = max(tokenizer.get_vocab().values(), default=-1)
+    if highest >= MOST_TOKENS:  # the library would make room for every number below it
+        raise ValueError(f"{path} has a token of number {highest:,}: at most {MOST_TOKENS:,} tokens are read")
+    return tokenizer
+
+
+def _byte_level(model: models.BPE) -> Tokenizer:
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+class Gpt2(Bpe):
+    """The same from GPT-2's files in a folder: `gpt2:FOLDER`."""
+
+    @classmethod
+    def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Bpe":
+        return Bpe.gpt2(Path(detail or "."))
 
 
 class PretrainedTokenizer(Codec):
@@ -76,3 +228,44 @@ class PretrainedTokenizer(Codec):
 
     def save(self, folder: Path) -> None:
         write_atomically(folder / FILE, self.tokenizer.to_str(pretty=True).encode())
+
+
+class Bytes(Codec):
+    """The 256 bytes of UTF-8: every text, exactly."""
+
+    kind = "bytes"
+    unit = "byte"
+
+    def __init__(self, end: bool = False):
+        self.vocab = 256 + end
+        self.end = 256 if end else None
+
+    @classmethod
+    def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Bytes":
+        check_no_detail(cls.kind, detail)
+        return Bytes(end)
+
+    def encode(self, text: str, strict: bool = False) -> Tokens:
+        return np.frombuffer(_encoded(text), dtype=np.uint8).astype(np.int64)
+
+    def decode(self, tokens: Sequence[int] | Tokens) -> str:
+        return bytes(self.until_end(tokens)).decode("utf-8", "surrogateescape")
+
+    def count(self, text: str) -> int:
+        return byte_count(text)
+
+    def show(self, token: int) -> str:
+        return "¶" if token == self.end else chr(token) if 32 <= token < 127 else "↵" if token == 10 else "▯"
+
+
+def byte_count(text: str) -> int:
+    """Return how many bytes a text has in UTF-8."""
+    return len(text) if text.isascii() else len(_encoded(text))
+
+
+def _encoded(text: str) -> bytes:
+    """Return the bytes of a text, those that were not UTF-8 when it was read included."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # half a surrogate pair, as JSON may have it
+        return without_surrogates(text).encode()

@@ -8,18 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from unnoise.data.corpus import corpus
-from unnoise.evaluation.dataset import evaluate_split
+from unnoise.evaluation.dataset import Tokenizer, evaluate_split
 from unnoise.evaluation.table_text import COMPARISON, Cell
-from unnoise.evaluation.tokenizers import Tokenizer
 from unnoise.files import check_folder, write_atomically
 from unnoise.method_table import method as method_named
 from unnoise.model.model import Model
 from unnoise.published_tables import column_of_data, of_method
-from unnoise.training.checkpoint import has_state, read_options
-from unnoise.training.loop import TrainingRun
-from unnoise.training.options import RunOptions, check_unchanged
-from unnoise.training.prepare import prepare_run
-from unnoise.training.report import Report
+from unnoise.training.checkpointing import has_state, read_options
+from unnoise.training.run import prepare_run
+from unnoise.training.trainer import Report, TrainingRun
+from unnoise.training.training_options import RunOptions, check_unchanged
 
 
 @dataclass(frozen=True)

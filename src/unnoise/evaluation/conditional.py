@@ -16,16 +16,15 @@ from torch import Tensor
 from unnoise import distributed
 from unnoise.denoiser import Denoiser, predict_clean
 from unnoise.families.autoregressive import Autoregressive, next_token_denoiser
-from unnoise.families.block import BlockElbo, Blocks
-from unnoise.families.block.denoiser import block_denoiser
-from unnoise.families.block.objective import TURN
+from unnoise.families.block import Blocks, block_denoiser
+from unnoise.families.block_objective import TURN, BlockElbo
 from unnoise.model.draws import mask_counts
 from unnoise.model.model import Model
-from unnoise.network.batches import rows_at_once
+from unnoise.network.network_base import rows_at_once
 from unnoise.objective import Elbo
-from unnoise.objective.conditional import noise_end, random_part
+from unnoise.objective.losses import noise_end, random_part
 from unnoise.process import Masked
-from unnoise.process.base import gather
+from unnoise.process.process_base import gather
 from unnoise.rng import RowGenerator, seed_of
 
 SETS = 4  # independent sets of draws, which give the standard error

@@ -8,11 +8,17 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from unnoise.evaluation.generative import FrontierOptions, LikelihoodJudge, SampleSettings, TextMeasures, measure_samples
-from unnoise.evaluation.saved_points import SavedPoints
+from unnoise.evaluation.generative import (
+    FrontierOptions,
+    LikelihoodJudge,
+    SampleSettings,
+    SavedPoints,
+    TextMeasures,
+    measure_samples,
+)
 from unnoise.model.model import Model
 from unnoise.sampler import Sampler
-from unnoise.sampler.float32_gumbel import Float32Gumbel
+from unnoise.sampler.ancestral import Float32Gumbel
 
 ARTEFACT = "ancestral, float32 Gumbel"
 

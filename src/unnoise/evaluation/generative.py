@@ -2,21 +2,136 @@
 
 A sampler can lower the perplexity that a judge assigns to its texts by repeating a few easy words. So perplexity is always
 reported together with the entropy of the texts and the share of distinct words.
+
+MAUVE of generated texts against real texts (arXiv:2102.01454), from hidden states of the judge. Needs mauve-text.
+
+The features of a text are the judge's last hidden state at the last token, the input of the output head. Papers use GPT-2 large
+as judge: compare results only for the same judge and the same number of texts.
+
+Results in a JSON file that is written after each of them, so that an interrupted run can continue.
 """
 
+import hashlib
+import importlib
+import importlib.util
+import json
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 
-from unnoise.evaluation.mauve import features, mauve
-from unnoise.evaluation.saved_points import SavedPoints, fingerprint
+from unnoise.families.autoregressive import next_token_denoiser
+from unnoise.files import check_writable, read_bytes, write_atomically
 from unnoise.model.model import Model
+from unnoise.network.transformer import normalise
 from unnoise.sampler import Sampler
+
+FEWEST = 20  # texts of each kind, as the package uses one cluster for ten texts
+
+
+def can_mauve() -> bool:
+    """Return whether mauve-text is installed."""
+    return importlib.util.find_spec("mauve") is not None
+
+
+@torch.no_grad()
+def features(judge: Model, texts: Sequence[str]) -> np.ndarray:
+    """Return the judge's hidden state at the last token of each text, cut to the judge's length: [N, W] float32."""
+    network = judge.network.eval()
+    parts = dict(network.named_children())
+    blocks = parts.get("blocks")
+    if not isinstance(blocks, nn.ModuleList):
+        raise ValueError("MAUVE needs the hidden states of a judge with blocks, such as the networks of this package")
+    states: list[Tensor] = []
+    reader = next_token_denoiser(judge.denoiser, "MAUVE")
+    handle = blocks[-1].register_forward_hook(lambda module, inputs, output: states.append(output[:, -1]))
+    try:
+        for text in texts:
+            tokens = torch.from_numpy(judge.codec.encode(text)[: judge.length - 1])[None].to(judge.device)
+            start = torch.full_like(tokens[:, :1], judge.process.vocab)
+            reader.next_token(torch.cat([start, tokens], 1), None)
+    finally:
+        handle.remove()
+    norm = parts.get("norm", normalise)
+    return norm(torch.cat(states)).float().cpu().numpy()
+
+
+def mauve(written: np.ndarray, real: np.ndarray) -> float:
+    """Return MAUVE of the features of generated and real texts, with the defaults of the package."""
+    count = min(len(written), len(real))
+    if count < FEWEST:
+        raise ValueError(f"MAUVE compares clusters of texts and needs at least {FEWEST} of each kind, found {count}")
+    package: Any = importlib.import_module("mauve")
+    return float(package.compute_mauve(p_features=real[:count], q_features=written[:count], verbose=False).mauve)
+
+
+FORMAT = "unnoise-points-1"
+LARGEST = 2**26  # largest size of the file in bytes
+
+
+class Measured(Protocol):
+    """Named tuple of plain values."""
+
+    def _asdict(self) -> dict[str, Any]: ...
+
+
+P = TypeVar("P", bound=Measured)
+
+
+def fingerprint(model: Model) -> str:
+    """Return a hash of a model's method, codec, length and weights."""
+    found = hashlib.sha256(json.dumps([model.method.name, model.codec.identity(), model.length]).encode())
+    for name, value in sorted(model.weights().items()):
+        found.update(f"{name} {value.dtype} {list(value.shape)}".encode())
+        found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
+class SavedPoints(Generic[P]):
+    """Results in a file, each with the settings that it depends on.
+
+    path: file to read, if it exists, and to write.
+    make: class of the results.
+    shared: settings that all results depend on.
+    """
+
+    def __init__(self, path: Path, make: Callable[..., P], **shared: Any):
+        check_writable(path, (".json",))
+        self.path, self.make, self.shared = path, make, shared
+        self.points: list[dict[str, Any]] = _read(path) if path.exists() else []
+        self.found = 0  # results that were not computed again
+
+    def get(self, measure: Callable[[], P], **about: Any) -> P:
+        """Return the saved result of these settings, or compute and save it."""
+        settings = json.loads(json.dumps(self.shared | about))
+        for one in self.points:
+            if one["settings"] == settings:
+                self.found += 1
+                return self.make(**one["point"])
+        point = measure()
+        self.points.append({"settings": settings, "point": point._asdict()})
+        content = {"format": FORMAT, "points": self.points}
+        write_atomically(self.path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+        return point
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    """Return the results in a file, or raise ValueError, so that no other file is overwritten."""
+    try:
+        content = json.loads(read_bytes(path, LARGEST))
+        if content["format"] != FORMAT or not all(one.keys() == {"settings", "point"} for one in content["points"]):
+            raise KeyError("format")
+        return content["points"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path} exists and holds no measured points: choose another --out, or move it") from error
+
 
 JUDGE = "wiki-ar"  # the bundled judge
 REAL = "real text"

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from unnoise.denoiser import Denoiser, SamplingDenoiser
-from unnoise.network.base import Cache
+from unnoise.network.network_base import Cache
 from unnoise.network.parameterization import Parameterization
-from unnoise.objective.base import Objective
+from unnoise.objective.objective_base import Objective
 from unnoise.prediction import MeanPrediction, Prediction
-from unnoise.process.base import gather
+from unnoise.process.process_base import gather
 from unnoise.process.state import PAD, StateSpace
 from unnoise.rng import Generator, inverse_cdf, uniform
-from unnoise.sampler.base import Frame, Sampler
+from unnoise.sampler.sampler_base import Frame, Sampler
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from unnoise.denoiser import Denoiser, SamplingDenoiser
-from unnoise.objective.base import Objective
+from unnoise.objective.objective_base import Objective
 from unnoise.objective.times import stratified
 from unnoise.prediction import MeanPrediction, Prediction
-from unnoise.process.base import gather
+from unnoise.process.process_base import gather
 from unnoise.process.state import StateSpace
 from unnoise.rng import Generator, draw, normal, uniform
-from unnoise.sampler.base import Frame, SteppedSampler
+from unnoise.sampler.sampler_base import Frame, SteppedSampler
 
 
 class BayesianFlow(StateSpace):

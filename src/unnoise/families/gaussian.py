@@ -16,15 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from unnoise.denoiser import Denoiser, SamplingDenoiser
-from unnoise.families.gaussian_noise import GaussianNoise
-from unnoise.families.noise_shape import NoiseShape
-from unnoise.objective.base import Objective
+from unnoise.families.gaussian_noise import GaussianNoise, NoiseShape
+from unnoise.objective.objective_base import Objective
 from unnoise.objective.times import stratified
 from unnoise.prediction import MeanPrediction, Prediction
-from unnoise.process.base import gather
+from unnoise.process.process_base import gather
 from unnoise.process.state import LATEST, StateSpace
 from unnoise.rng import Generator, draw, normal, uniform
-from unnoise.sampler.base import Frame, SteppedSampler
+from unnoise.sampler.sampler_base import Frame, SteppedSampler
 
 
 class Gaussian(GaussianNoise):

@@ -9,15 +9,15 @@ from torch import Tensor
 
 from unnoise.data import Codec
 from unnoise.denoiser import Denoiser, predict_clean
-from unnoise.families.block.process import Blocks
-from unnoise.network.batches import rows_at_once
-from unnoise.process.base import Process
+from unnoise.families.block import Blocks
+from unnoise.network.network_base import rows_at_once
 from unnoise.process.masked import Masked
+from unnoise.process.process_base import Process
 from unnoise.process.state import StateSpace
 from unnoise.rng import RowGenerator, seed_of
-from unnoise.sampler.base import SteppedSampler
-from unnoise.sampler.random_errors import gibbs_sweeps, site_posteriors
-from unnoise.sampler.way_back import sample_frames_from
+from unnoise.sampler.denoise_from import sample_frames_from
+from unnoise.sampler.metropolis import gibbs_sweeps, site_posteriors
+from unnoise.sampler.sampler_base import SteppedSampler
 
 if TYPE_CHECKING:
     from unnoise.model.model import Model

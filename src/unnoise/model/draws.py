@@ -6,29 +6,98 @@ the n equal parts of that interval in random order. The sum over a group at one 
 other, and each has r independent values, which give its variance (`Spread`).
 
 Where all choices of masks are as few as the draws would be, they are all evaluated: the bound has no error by drawing then.
+
+Error bars of a mean of random draws: its standard error, and a confidence interval that allows for few draws.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from unnoise import distributed
-from unnoise.families.block import BlockElbo
-from unnoise.families.mask_counts import MaskCounts
-from unnoise.model.error_bars import FREEDOM, Spread, chi_square
-from unnoise.network.batches import rows_at_once
+from unnoise.families.any_order import MaskCounts
+from unnoise.families.block_objective import BlockElbo
+from unnoise.network.network_base import rows_at_once
 from unnoise.objective import Elbo, Objective
-from unnoise.objective.base import Denoising
-from unnoise.objective.conditional import noise_end, random_part
+from unnoise.objective.losses import noise_end, random_part
+from unnoise.objective.objective_base import Denoising
 from unnoise.prediction import MeanPrediction
 from unnoise.rng import Generator, RowGenerator, seed_of
 
 if TYPE_CHECKING:
     from unnoise.model.model import Model
+
+FREEDOM = 12  # degrees of freedom that an error bar needs
+COVERAGE = 0.95
+KURTOSIS = 2.0  # excess kurtosis of the draws that an interval allows for
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Estimated variances of independent parts of a sum, each with its degrees of freedom.
+
+    variances, freedom: of each part; parts without variance may be left out.
+    """
+
+    variances: tuple[float, ...] = ()
+    freedom: tuple[int, ...] = ()
+
+    def __add__(self, other: "Spread") -> "Spread":
+        return Spread(self.variances + other.variances, self.freedom + other.freedom)
+
+    @property
+    def known(self) -> bool:
+        """True where there are enough draws for an error bar."""
+        return not self.variances or sum(self.freedom) >= FREEDOM
+
+    @property
+    def stderr(self) -> float:
+        """The standard error of the sum, √Σ_i V_i; infinite where a part was drawn only once."""
+        return math.sqrt(sum(self.variances))
+
+    def half_width(self, coverage: float = COVERAGE) -> float:
+        """Return half the width of a confidence interval, t·stderr, t a quantile of Student's distribution.
+
+        Its degrees of freedom are (Σ V_i)²/Σ(V_i²/f_i) (Welch and Satterthwaite) over 1 + κ/2, with κ = 2: the draws have
+        tails, and an excess kurtosis of κ makes the variance of a sample variance 1 + κ/2 times as large. They are at least 3:
+        where few parts have most of the variance, the interval is wide.
+        """
+        total = sum(self.variances)
+        if total == 0:
+            return 0.0
+        squares = sum(v * v / f for v, f in zip(self.variances, self.freedom, strict=True))
+        freedom = total * total / squares / (1 + KURTOSIS / 2)
+        return student((1 + coverage) / 2, max(freedom, 3.0)) * self.stderr
+
+
+def with_error(value: float, stderr: float | None, digits: int = 3) -> str:
+    """Return a number with its standard error, "3.142 ± 0.010", or alone where it has none."""
+    return f"{value:.{digits}f} ± {stderr:.{digits}f}" if stderr else f"{value:.{digits}f}"
+
+
+def student(p: float, freedom: float) -> float:
+    """Return the p-quantile of Student's t distribution by the expansion in 1/f (Cornish and Fisher), to 0.2 % if f ≥ 3."""
+    z = NormalDist().inv_cdf(p)
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return sum(term / freedom**i for i, term in enumerate(terms))
+
+
+def chi_square(p: float, freedom: float) -> float:
+    """Return the p-quantile of the χ² distribution by the cube-root approximation (Wilson and Hilferty 1931)."""
+    z = NormalDist().inv_cdf(p)
+    return freedom * (1 - 2 / (9 * freedom) + z * math.sqrt(2 / (9 * freedom))) ** 3
+
 
 ROWS = 32  # sequences of one network call, and of one group, at most
 SETS = 4  # independent sets of draws, at most

@@ -9,30 +9,32 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from unnoise.checkpoint.card import CARD, read_card
-from unnoise.checkpoint.ours import (
+from unnoise.checkpoint.format import (
+    CARD,
     CONFIG,
     DIGEST,
     FORMAT,
     WEIGHTS,
+    check_precision,
     digest,
     folder_of,
+    narrowed,
     other_weights,
+    packed,
+    read_card,
     read_config,
     read_weights,
 )
-from unnoise.checkpoint.precision import check_precision, narrowed
-from unnoise.checkpoint.published.codec_choice import with_codec
-from unnoise.checkpoint.published.formats import published_model
 from unnoise.checkpoint.published.hub import hub_folder, is_hub_id
+from unnoise.checkpoint.published.layouts import published_model
 from unnoise.checkpoint.published.reader import Choices, Published
-from unnoise.checkpoint.tensors import packed
+from unnoise.checkpoint.published.tokenizer_files import with_codec
 from unnoise.data import Codec, codec_from, codec_kind
 from unnoise.files import write_atomically
 from unnoise.method_table import method as method_named
-from unnoise.model.options import checked_sampling
 from unnoise.model.parts import needed_fields
-from unnoise.network.base import config_of_network
+from unnoise.model.sampling_options import checked_sampling
+from unnoise.network.network_base import config_of_network
 from unnoise.network.table import network_name, rebuild_network
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from unnoise.data.texts import Texts
-from unnoise.families.block import BlockImportanceWeighted, Blocks
-from unnoise.model.draws import ROWS, draws_for_error, estimate, planned_draws
-from unnoise.model.error_bars import Spread
+from unnoise.families.block import Blocks
+from unnoise.families.block_objective import BlockImportanceWeighted
+from unnoise.model.draws import ROWS, Spread, draws_for_error, estimate, planned_draws
 from unnoise.network.parameterization import MeanParameterization
 from unnoise.objective import ImportanceWeighted, Objective
 from unnoise.process.masked import Masked

@@ -176,7 +176,7 @@ class Model(ModelParts):
 
         With n = 0 the result is one text, each token the mode of p(x_0^i | x_t). Samples come from p(x_0 | x_t) by the method's
         own sampler, from t to 0. Masked noise changes no token into another, so for a masked model `at` is the share of tokens
-        that random errors have replaced, and samples come from Gibbs sampling (see `unnoise.sampler.random_errors`).
+        that random errors have replaced, and samples come from Gibbs sampling (see `unnoise.sampler.metropolis`).
 
         steps: steps of the sampler (128), or sweeps of Gibbs sampling (4). on_progress: called with the share that is done.
         """

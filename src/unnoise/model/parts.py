@@ -9,11 +9,10 @@ from torch import Tensor, nn
 
 from unnoise.data import Codec, codec as make_codec
 from unnoise.data.codec import check_end
-from unnoise.data.source import Source
-from unnoise.data.texts import Cut, FilledTexts, Texts
+from unnoise.data.texts import Cut, FilledTexts, Source, Texts
 from unnoise.method_table import Method, method as method_named
-from unnoise.model.options import SamplingOptions
-from unnoise.network.base import check_network, device_of
+from unnoise.model.sampling_options import SamplingOptions
+from unnoise.network.network_base import check_network, device_of
 from unnoise.network.table import build_network
 from unnoise.network.transformer import sized
 from unnoise.objective import Objective

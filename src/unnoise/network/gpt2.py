@@ -16,11 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unnoise.network.base import Cache
-from unnoise.network.config import DERIVED, NetworkConfig
-from unnoise.network.dropout import Dropout
-from unnoise.network.linear import Linear, initialise, linear
-from unnoise.network.visibility import block_visibility, without_padding
+from unnoise.network.layers import Dropout, Linear, block_visibility, initialise, linear, without_padding
+from unnoise.network.network_base import DERIVED, Cache, NetworkConfig
 
 
 @dataclass(frozen=True)
@@ -127,7 +124,7 @@ class Gpt2(nn.Module):
         block: int | None = None,
         dropout: Dropout | None = None,
     ) -> Tensor:
-        """Return the output; network/base.py explains the arguments.
+        """Return the output; network/network_base.py explains the arguments.
 
         attention_mask: [L, L], or [L, n + L] after n cached tokens; it replaces the causal mask.
         """

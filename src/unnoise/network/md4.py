@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unnoise.network.config import DERIVED, NetworkConfig
 from unnoise.network.llama import rotate
+from unnoise.network.network_base import DERIVED, NetworkConfig
 
 BASE = 10_000.0  # of the rotary positions, and of the waves of time
 EPS = 1e-5

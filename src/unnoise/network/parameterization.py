@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from unnoise.network.base import Cache, keywords
-from unnoise.network.dropout import Dropout
+from unnoise.network.layers import Dropout
+from unnoise.network.network_base import Cache, keywords
 from unnoise.prediction import MeanPrediction, Prediction, RatioPrediction, ScorePrediction, TokenPrediction
-from unnoise.process.base import Process
+from unnoise.process.process_base import Process
 from unnoise.process.state import StateSpace, position_times
 from unnoise.rng import RowGenerator
 

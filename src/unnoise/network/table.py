@@ -5,14 +5,13 @@ from typing import Any
 
 from torch import nn
 
-from unnoise.keywords import accepted_arguments, check_settings, parse_settings
-from unnoise.network.base import check_network
 from unnoise.network.ddit import Ddit
 from unnoise.network.gpt2 import Gpt2
 from unnoise.network.llama import Llama
 from unnoise.network.md4 import Md4Network
+from unnoise.network.network_base import check_network
 from unnoise.network.transformer import Transformer
-from unnoise.registry import find, register_builtin, registered
+from unnoise.registry import accepted_arguments, check_settings, find, parse_settings, register_builtin, registered
 
 register_builtin("network", {"transformer": Transformer, "llama": Llama, "gpt2": Gpt2, "ddit": Ddit, "md4": Md4Network})
 MUST_TAKE = ("inputs", "outputs", "causal", "gaps", "labels")  # fields that a network cannot ignore

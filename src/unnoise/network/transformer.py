@@ -3,7 +3,7 @@
 It is pre-norm, with rotary positions, SDPA attention with normalised queries and keys, a short depthwise convolution before
 each attention, and a squared-ReLU MLP. Time conditioning (adaLN: t scales and shifts the norms) is optional, because masked
 models do not need it. With `causal` the network is autoregressive, with a KV cache for sampling. With `pointer` it can copy
-tokens of the sequence (network/pointer.py). docs/results.md has the measurements behind these choices.
+tokens of the sequence (network/layers.py). docs/results.md has the measurements behind these choices.
 """
 
 import math
@@ -14,12 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unnoise.keywords import check_settings
-from unnoise.network.base import Cache
-from unnoise.network.config import NetworkConfig
-from unnoise.network.dropout import Dropout
-from unnoise.network.pointer import Pointer
-from unnoise.network.visibility import Visibility, block_visibility
+from unnoise.network.layers import Dropout, Pointer, Visibility, block_visibility
+from unnoise.network.network_base import Cache, NetworkConfig
+from unnoise.registry import check_settings
 
 LONGEST_UNFUSED = 256  # number of keys above which the fused kernel is faster
 SIZES = {  # base is the papers' 12 × 768
@@ -50,7 +47,7 @@ class TransformerConfig(NetworkConfig):
     labels: number of classes.
     grid: rows and columns of an image, whose positions are rotated and convolved in two dimensions.
     channels: number of columns per pixel (red, green, blue).
-    pointer: whether the output can copy tokens of the sequence (network/pointer.py).
+    pointer: whether the output can copy tokens of the sequence (network/layers.py).
     """
 
     time: bool = False
@@ -328,7 +325,7 @@ class Transformer(nn.Module):
         gaps: bool = False,
         dropout: Dropout | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the output, and with `gaps` also the second head's numbers [B, L]; network/base.py explains the arguments."""
+        """Return the output, and with `gaps` also the second head's numbers [B, L]; network/network_base.py explains the arguments."""
         start = cache.length if cache is not None else 0
         if block is not None:
             attention_mask, positions = block_visibility(x.shape[1] // 2, block, x.device)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
-from unnoise.process.base import Process, Reverse
+from unnoise.process.process_base import Process, Reverse
 from unnoise.rng import Generator, integers, uniform
 from unnoise.schedule import Schedule
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
 from unnoise.prediction import MeanPrediction, TokenPrediction
-from unnoise.process.base import Process, gather
+from unnoise.process.process_base import Process, gather
 from unnoise.rng import Generator, uniform
 from unnoise.schedule import PerToken, Schedule
 

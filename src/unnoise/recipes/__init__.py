@@ -9,7 +9,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-from unnoise.recipes.base import Recipe
+from unnoise.recipes.recipe_base import Recipe
 from unnoise.registry import find, load_file, register_builtin, registered
 
 VARIABLE = "recipe"  # name of the recipe in a user's file

@@ -1,14 +1,11 @@
 """Samplers for token processes."""
 
 from unnoise.sampler.ancestral import Ancestral
-from unnoise.sampler.base import Frame, Sampler, sample, sample_frames
-from unnoise.sampler.confidence import Confidence
-from unnoise.sampler.entropy_bound import EntropyBounded
-from unnoise.sampler.first_hitting import FirstHitting
+from unnoise.sampler.confidence import Confidence, EntropyBounded
+from unnoise.sampler.leaping import EulerLeaping, PredictorCorrector, TweedieLeaping
 from unnoise.sampler.metropolis import Metropolis
-from unnoise.sampler.predictor_corrector import PredictorCorrector
-from unnoise.sampler.remasking import Remasking
-from unnoise.sampler.tau_leaping import EulerLeaping, TweedieLeaping
+from unnoise.sampler.sampler_base import Frame, Sampler, sample, sample_frames
+from unnoise.sampler.unmasking import FirstHitting, Remasking
 
 __all__ = [
     "Ancestral",

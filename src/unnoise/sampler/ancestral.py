@@ -1,4 +1,13 @@
-"""Ancestral sampling from the reverse step p(x_s | x_t) of the model."""
+"""Ancestral sampling from the reverse step p(x_s | x_t) of the model.
+
+Ψ sampling: part of each step noises the predicted sequence anew, so that mistakes can be corrected.
+
+Sampling with float32 Gumbel noise as in the code of several papers, to reproduce their results.
+
+Each step samples a token, or the mask, as argmax of p_y / (10⁻¹⁰ − log(u_y + 10⁻¹⁰)) with float32 uniforms u = k·2⁻²⁴. Rare
+tokens need u > 1 − 2⁻²⁴ and appear too seldom, so samples are less diverse than the model and score better than they should
+(docs/precision.md). No sampler uses this by default.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,8 +18,53 @@ from torch import Tensor
 
 from unnoise.denoiser import SamplingDenoiser
 from unnoise.prediction import TokenPrediction
-from unnoise.rng import Generator
-from unnoise.sampler.base import Frame, GridSampler, draw_tokens
+from unnoise.rng import Generator, uniform
+from unnoise.sampler.sampler_base import Frame, GridSampler, draw_tokens
+from unnoise.sampler.unmasking import MaskedSampler
+
+
+@dataclass(frozen=True)
+class Psi(GridSampler):
+    """A step from t to s by κ·p(x_s | x_t) + (1 − κ)·Σ_{x_0} p(x_0 | x_t) q(x_s | x_0), at every position (arXiv:2602.21185).
+
+    Given x_0 both parts have the marginal q(x_s | x_0). An exact model therefore keeps the marginal of each position at every
+    κ, and its joint distribution as steps grow and κ goes to 1 with them. κ = 1 is ancestral sampling.
+
+    kappa: weight κ of the reverse step, 0 to 1.
+    """
+
+    kappa: float = 0.98
+    mean_only: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.kappa <= 1:
+            raise ValueError(f"kappa must lie in [0, 1], found {self.kappa}")
+
+    @property
+    def keeps_distribution(self) -> bool:
+        return self.kappa == 1
+
+    @property
+    def distribution(self) -> str:
+        return "keeps the model's distribution as steps grow and kappa goes to 1 with them"
+
+    def step(
+        self, denoiser: SamplingDenoiser, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: Generator
+    ) -> Tensor:
+        process = denoiser.process
+        where = free if s is not None else process.active(x) & free
+        if not where.any():
+            return x
+
+        def weights(prediction: TokenPrediction, x_t: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
+            clean = prediction.clean(process, x_t, t).double().exp()
+            if s is None:
+                return clean
+            reverse = prediction.reverse(process, x_t, s, t).double().exp()
+            return self.kappa * reverse + (1 - self.kappa) * process.push(clean, s)
+
+        return draw_tokens(denoiser.predict(x, t, where), x, s, t, where, generator, weights)
 
 
 @dataclass(frozen=True)
@@ -56,3 +110,42 @@ class Ancestral(GridSampler):
             return log_p.double().exp()
 
         return draw_tokens(denoiser.predict(x, t, where), x, s, t, where, generator, weights)
+
+
+LEVELS = 2**24  # values that a float32 uniform number has
+TINY = 1e-10
+
+
+@dataclass(frozen=True)
+class Float32Gumbel(MaskedSampler, GridSampler):
+    """Ancestral sampling of masked noise with float32 Gumbel noise over all tokens and the mask."""
+
+    @property
+    def keeps_distribution(self) -> bool:
+        return False
+
+    @property
+    def distribution(self) -> str:
+        return "does not keep the model's distribution: float32 Gumbel noise loses rare tokens, an artefact"
+
+    def step(
+        self, denoiser: SamplingDenoiser, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: Generator
+    ) -> Tensor:
+        where = denoiser.process.active(x) & free
+        if not bool(where.any()):
+            return x
+        prediction = denoiser.predict(x, t, where)
+        x_t, at = x[where], t[:, None].expand(x.shape)[where]
+        if s is None:
+            log_p = prediction.clean(denoiser.process, x_t, at)
+        else:
+            log_p = prediction.reverse(denoiser.process, x_t, s[:, None].expand(x.shape)[where], at)
+        places = where[..., None].expand(*where.shape, log_p.shape[-1])
+        u = uniform(places.shape, x.device, generator, places).view(log_p.shape)
+        return x.masked_scatter(where, gumbel_argmax(log_p.exp(), u))
+
+
+def gumbel_argmax(probs: Tensor, u: Tensor) -> Tensor:
+    """Compute argmax_y p_y / (10⁻¹⁰ − log(u_y + 10⁻¹⁰)) in float32, u rounded down to a multiple of 2⁻²⁴: [n, S] → [n] long."""
+    coarse = ((u * LEVELS).floor() / LEVELS).float()
+    return (probs.float() / (TINY - (coarse + TINY).log())).argmax(-1)

@@ -1,5 +1,9 @@
-"""What weights, activations and arithmetic cost; the formulas are in training/plan.py, which puts them together."""
+"""What weights, activations and arithmetic cost; the formulas are in training/plan.py, which puts them together.
 
+Floating-point utilisation of a run, relative to a plain matrix product.
+"""
+
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -11,12 +15,12 @@ from torch import Tensor, nn
 from unnoise.method_table import Method
 from unnoise.model.model import Model
 from unnoise.network.transformer import Block, Convolution, Transformer
-from unnoise.objective.base import Objective
+from unnoise.objective.objective_base import Objective
 from unnoise.prediction import RatioPrediction, ScorePrediction
 from unnoise.process import Masked
 from unnoise.rng import RowGenerator
-from unnoise.training.optimizer import split
-from unnoise.training.options import Loss, RunOptions
+from unnoise.training.optim import split
+from unnoise.training.training_options import Loss, RunOptions
 
 Precision = Literal["bf16", "float32"]
 ACTIVATIONS = {  # bytes a token and feature of a block: float32, bf16
@@ -197,3 +201,30 @@ def newton_schulz_flops(shape: Sequence[int]) -> float:
     if large >= 2 * small:  # by factors
         return 4.0 * small * small * large + 34.0 * small**3
     return 10.0 * (2 * small * small * large + small**3)
+
+
+SIZE, TIMES = 768, 4
+
+
+def product_flops(device: torch.device, dtype: torch.dtype | None) -> float:
+    """Measure the floating-point operations per second of a matrix product, 2n³ / seconds, the fastest of a few."""
+    a = torch.ones(SIZE, SIZE, device=device, dtype=dtype)
+    fastest = float("inf")
+    for _ in range(TIMES):
+        _wait(device)
+        start = time.perf_counter()
+        torch.mm(a, a)
+        _wait(device)
+        fastest = min(fastest, time.perf_counter() - start)
+    return 2 * SIZE**3 / fastest
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def flops_per_token(network: nn.Module) -> float:
+    """Return the operations of a forward and backward pass: 6 per weight, embeddings excluded."""
+    embeddings = {id(layer.weight) for layer in network.modules() if isinstance(layer, nn.Embedding)}
+    return 6.0 * sum(weight.numel() for weight in network.parameters() if id(weight) not in embeddings)

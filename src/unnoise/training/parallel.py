@@ -3,12 +3,20 @@
 With DDP every process has a copy of weights, gradients and moments, and gradients are averaged. With FSDP2 each process has 1/n
 of all three: the weights of a block are gathered before it computes and freed afterwards, and gradients are reduce-scattered.
 The modules of torch for FSDP2 take a second to import, so they are imported only where they are used.
+
+Memory that one step frees is kept for the next, on a CPU with glibc.
+
+Loss of a batch as one module, as DistributedDataParallel needs it.
 """
 
 import contextlib
+import ctypes
 import functools
+import platform
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,12 +26,90 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from unnoise import distributed
-from unnoise.training.loss import BatchLoss
-from unnoise.training.options import TrainingOptions
+from unnoise.model.model import Model
+from unnoise.network.parameterization import Parameterization
+from unnoise.objective import Objective
+from unnoise.rng import RowGenerator, uniform
+from unnoise.training.training_options import TrainingOptions
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
     from torch.distributed.tensor import DTensor
+
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
+DEFAULTS = {M_TRIM_THRESHOLD: 128 * 1024, M_MMAP_MAX: 65_536}
+KEEP = {M_TRIM_THRESHOLD: 2**31 - 1, M_MMAP_MAX: 0}
+STEPS = 100  # steps between two calls of malloc_trim
+
+
+@contextlib.contextmanager
+def retained_memory(device: torch.device) -> Iterator[None]:
+    """Let glibc keep freed memory, instead of returning it to the system, for as long as this lasts.
+
+    The tensors of a step are freed and allocated again at the next. By default large ones return to the system in between and
+    come back as new pages, each of which must be cleared: at a vocabulary of 8,192 that takes a fifth of a step
+    (benchmarks/allocator.py).
+    """
+    library = glibc() if device.type == "cpu" else None
+    if library is None:
+        yield
+        return
+    for parameter, value in KEEP.items():
+        library.mallopt(parameter, value)
+    try:
+        yield
+    finally:
+        for parameter, value in DEFAULTS.items():
+            library.mallopt(parameter, value)
+        library.malloc_trim(0)
+
+
+def trim_memory(step: int, device: torch.device) -> None:
+    """Return unused memory to the system every hundred steps: batches of many shapes leave gaps that would add up."""
+    if device.type == "cpu" and step % STEPS == 0 and (library := glibc()) is not None:
+        library.malloc_trim(0)
+
+
+@lru_cache
+def glibc() -> ctypes.CDLL | None:
+    """Return the C library if it is glibc."""
+    return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
+
+
+UNLABELLED_SHARE = 0.1  # fraction of labels hidden from the network, for classifier-free guidance
+
+
+class BatchLoss(nn.Module):
+    """Nats of each sequence under an objective: x [B, L], label [B] or None → [B].
+
+    dtype: autocast dtype of the network's products, or None.
+    dropout: dropout rate of the network's branches.
+    learned: the network and the objective, which hold the parameters.
+    """
+
+    def __init__(self, model: Model, objective: Objective, dtype: torch.dtype | None = None, dropout: float = 0.0):
+        super().__init__()
+        self.model, self.objective, self.dtype, self.dropout = model, objective, dtype, dropout
+        self.learned = nn.ModuleDict({"network": model.network, "objective": objective})
+
+    def forward(self, x: Tensor, label: Tensor | None, generator: RowGenerator) -> Tensor:
+        denoiser = self._conditioned(label, generator)
+        with nullcontext() if self.dtype is None else torch.autocast(x.device.type, self.dtype):
+            return self.objective(denoiser.with_dropout(self.dropout, generator) if self.dropout else denoiser, x, generator)
+
+    def _conditioned(self, label: Tensor | None, generator: RowGenerator) -> Parameterization:
+        """Return the denoiser conditioned on the labels of the batch, with a tenth of them hidden."""
+        count = len(self.model.labels)
+        if label is None or not count:
+            return self.model.denoiser
+        known = uniform(label.shape, label.device, generator) >= UNLABELLED_SHARE
+        return self.model.denoiser.condition(torch.where(known, label, count))
+
+
+def product_dtype(precision: str, device: torch.device) -> torch.dtype | None:
+    """Return the autocast dtype for a precision, or None. `auto` is bfloat16 on CUDA only: it is slow on most CPUs."""
+    wanted = precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
+    return torch.bfloat16 if wanted else None
 
 
 def check_shares(options: TrainingOptions) -> None:

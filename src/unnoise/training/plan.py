@@ -48,7 +48,7 @@ from unnoise.training.costs import (
     newton_schulz_flops,
     step_flops,
 )
-from unnoise.training.options import LENGTH, RunOptions
+from unnoise.training.training_options import LENGTH, RunOptions
 
 GPT2 = 50_257  # tokens
 DAY = 86_400.0  # seconds

@@ -10,19 +10,18 @@ import torch
 from cases import build
 from toy import Exact, Random, Toy, texts
 from unnoise import Elbo, Linear, LogLinear, Masked, MeanPrediction, Process, ScorePrediction, Uniform
-from unnoise.cli.main import main
-from unnoise.display.contrasts import (
-    CONTRASTS,
-    concrete_score as grid,
-    contrast_named,
-    last_step,
-    path_estimate,
-    score_entropy,
+from unnoise.apps.contrasts import (
+    base as training,
+    paths as last_step,
+    paths as path_estimate,
     scores,
+    scores as grid,
+    scores as score_entropy,
     subs,
-    training,
 )
-from unnoise.display.contrasts.language import ExactMean, Language
+from unnoise.apps.contrasts.base import ExactMean, Language
+from unnoise.apps.contrasts.named import CONTRASTS, contrast_named
+from unnoise.cli.main import main
 from unnoise.process.state import LATEST
 
 TINY = {

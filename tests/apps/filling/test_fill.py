@@ -11,17 +11,16 @@ from torch import Tensor
 
 import unnoise
 from toy import Exact, ExactBlocks, Toy
-from unnoise.cli.base import percent
+from unnoise.apps.filling import left_to_right as word_left_to_right, search as word_search, word_in_blocks
+from unnoise.apps.filling.search import Place, is_word, word_tokens
+from unnoise.apps.filling.word_filling import Filling, check_only_words, fill
+from unnoise.apps.spelling import FILE, Words
+from unnoise.cli.command_base import percent
 from unnoise.data import Characters, Codec, Pixels
-from unnoise.data.bpe import Bpe, Text8Bpe
+from unnoise.data.tokenizer import Bpe, Text8Bpe
 from unnoise.families.autoregressive import NextTokenPrediction
 from unnoise.families.block import Blocks
-from unnoise.model import word_in_blocks, word_left_to_right, word_search
-from unnoise.model.fill import Filling, check_only_words, fill
 from unnoise.model.template import Template
-from unnoise.model.word_search import Place
-from unnoise.model.word_tokens import is_word, word_tokens
-from unnoise.spelling import FILE, Words
 
 SENTENCES = ["the big dog ran home", "a big cat sat on the mat", "the dog sat in the sun", "one cat ran to the big mat"] * 40
 

@@ -16,13 +16,12 @@ from torch import Tensor
 import unnoise
 from exact_models import text_of, toy_model
 from toy import Toy
+from unnoise.apps.harness.harness import Continuation, HarnessModel, HarnessOptions, until
+from unnoise.apps.harness.tasks import UnnoiseLM, local_task
 from unnoise.cli.main import main
 from unnoise.data import Bytes, Text8
 from unnoise.evaluation.conditional import conditional, greedy
-from unnoise.evaluation.harness import Continuation, HarnessModel, HarnessOptions, until
-from unnoise.evaluation.harness_tasks import local_task
-from unnoise.evaluation.lm_eval_model import UnnoiseLM
-from unnoise.families.block import BlockElbo
+from unnoise.families.block_objective import BlockElbo
 
 HAS_LM_EVAL = importlib.util.find_spec("lm_eval") is not None
 
@@ -256,7 +255,7 @@ def test_whole_texts_and_texts_that_go_on_as_the_harness_asks_for_them() -> None
 def test_the_harness_finds_the_accuracy_of_enumeration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from unnoise.evaluation.harness_tasks import run_harness
+    from unnoise.apps.harness.tasks import run_harness
 
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     toy = Toy(3, 3)

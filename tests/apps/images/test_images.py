@@ -12,8 +12,7 @@ from unnoise import MeanPrediction, Model, train
 from unnoise.cli.main import main
 from unnoise.data import Pixels, Text8
 from unnoise.data.corpus import corpus
-from unnoise.data.images import images, sheet
-from unnoise.data.pixels import half
+from unnoise.data.images import half, images, sheet
 from unnoise.network.transformer import Convolution, Transformer, TransformerConfig, rotary_angles
 
 

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import unnoise
+from unnoise.apps import molecules as measures
+from unnoise.apps.molecules import DotCanvas, frechet_distance, internal_diversity, molecule_in_characters
 from unnoise.cli.main import main
 from unnoise.data.corpus import read_text
-from unnoise.display.molecules import DotCanvas, molecule_in_characters
-from unnoise.evaluation import molecules as measures
-from unnoise.evaluation.molecules import frechet_distance, internal_diversity
 
 ETHANOL, BENZENE, ASPIRIN = "CCO", "c1ccccc1", "CC(=O)Oc1ccccc1C(=O)O"
 
@@ -67,7 +66,7 @@ def test_chemnet_tells_molecules_apart() -> None:
 
 def test_the_picture(tmp_path: Path) -> None:
     pytest.importorskip("rdkit", reason="the molecules extra is not installed")
-    from unnoise.display.molecules import draw_molecules
+    from unnoise.apps.molecules import draw_molecules
 
     assert draw_molecules([ETHANOL, "C1CC", ASPIRIN], tmp_path / "two.png") == 2
     assert (tmp_path / "two.png").read_bytes()[:4] == b"\x89PNG"

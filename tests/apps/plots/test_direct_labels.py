@@ -10,11 +10,11 @@ import torch
 
 import unnoise
 from unnoise import Masked, PerToken
-from unnoise.display.schedules import SCHEDULES, mean_signal, plot_schedule, plot_schedules, schedule_named, weight
+from unnoise.apps.plots.schedules import SCHEDULES, mean_signal, plot_schedule, plot_schedules, schedule_named, weight
 
 pytest.importorskip("matplotlib")
 
-from unnoise.display.style import picture, series
+from unnoise.apps.plots.style import picture, series
 
 
 def names_and_lines(axes: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:

@@ -12,14 +12,13 @@ import unnoise
 from exact_gaussian import ExactGaussian, P, gaussian
 from toy import Exact, Toy, chi_square
 from unnoise import Ancestral, FirstHitting, GaussianSampler, HybridNoise, Linear, Masked, Process, Uniform
+from unnoise.apps.plots.noise import NOISES, NoisePath, comes_back, model_path, moments, noise_named, symbol_points, way_back
+from unnoise.apps.plots.schedules import revealed, schedule_named
 from unnoise.cli.main import main
 from unnoise.data import codec
-from unnoise.display.schedules import revealed, schedule_named
-from unnoise.model.keyboard import symbol_points
-from unnoise.model.noise import NOISES, NoisePath, comes_back, model_path, moments, noise_named, way_back
-from unnoise.model.options import SamplingOptions
+from unnoise.model.sampling_options import SamplingOptions
 from unnoise.rng import RowGenerator
-from unnoise.sampler.way_back import sample_frames_from
+from unnoise.sampler.denoise_from import sample_frames_from
 
 TEXT8 = codec("text8")
 FOX = "the quick brown fox jumps over the lazy dog"

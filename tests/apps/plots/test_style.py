@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unnoise.display.style import DARK, LIGHT, Look, drawing, legend, picture, series
+from unnoise.apps.plots.style import DARK, LIGHT, Look, drawing, legend, picture, series
 
 # Machado, Oliveira, Fernandes (2009), full severity, on linear RGB: protanopia, deuteranopia, tritanopia
 BLINDNESS = [

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import unnoise
+from unnoise.apps.plots.chain import plot_chain
+from unnoise.apps.plots.style import DARK, LIGHT
+from unnoise.apps.plots.tokens import Kind, Row, plot_rows
 from unnoise.cli.main import main
 from unnoise.data import Characters, codec
-from unnoise.display.chain import plot_chain
-from unnoise.display.style import DARK, LIGHT
-from unnoise.display.tokens import Kind, Row, plot_rows
 
 matplotlib = pytest.importorskip("matplotlib")
 

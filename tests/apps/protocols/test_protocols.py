@@ -15,13 +15,12 @@ import unnoise
 from exact_models import toy_model
 from toy import Exact, Toy, expected, quadrature
 from unnoise import Masked, Uniform
+from unnoise.apps.protocols import detokenize
+from unnoise.apps.protocols.protocols import PROTOCOLS, ProtocolOptions, evaluate, windows_of
+from unnoise.apps.protocols.published_nats import PublishedLoss, differences, published_nats
+from unnoise.apps.protocols.windows import BENCHMARKS, Wrapping, benchmark, chunk, documents, pieces
 from unnoise.cli.main import main
 from unnoise.data import Bytes, Characters, Text8
-from unnoise.evaluation import detokenize
-from unnoise.evaluation.benchmarks import BENCHMARKS, benchmark, documents
-from unnoise.evaluation.chunks import Wrapping, chunk, pieces
-from unnoise.evaluation.protocols import PROTOCOLS, ProtocolOptions, evaluate, windows_of
-from unnoise.evaluation.published import PublishedLoss, differences, published_nats
 from unnoise.schedule import Linear, LogLinear
 
 REAL = Path(os.environ.get("UNNOISE_REAL_DATA", "no-such-folder"))  # with lambada/ and wikitext2/

@@ -15,9 +15,7 @@ from hypothesis import given, strategies as st
 
 import unnoise
 from unnoise import Model
-from unnoise.cli.main import main
-from unnoise.data import Characters, Text8
-from unnoise.spelling import (
+from unnoise.apps.spelling import (
     WORD,
     Candidate,
     Channel,
@@ -26,17 +24,16 @@ from unnoise.spelling import (
     can_correct,
     context,
     correct,
-    counting,
     evidence,
     matched_case,
     model_words,
+    words as counting,
 )
-from unnoise.spelling.channel import edits
-from unnoise.spelling.distance import edit_distance
-from unnoise.spelling.english import are_variants
-from unnoise.spelling.lexicon import lexicon
-from unnoise.spelling.misspellings import misspellings
-from unnoise.spelling.spans import find_spans
+from unnoise.apps.spelling.channel import edits, find_spans
+from unnoise.apps.spelling.english import are_variants, edit_distance
+from unnoise.apps.spelling.words import lexicon, misspellings
+from unnoise.cli.main import main
+from unnoise.data import Characters, Text8
 
 COUNTS = {"the": 5000, "of": 3000, "a": 2500, "in": 2000, "lot": 300, "city": 900, "some": 900, "times": 700, "sometimes": 400}
 COUNTS |= {"club": 300, "america": 800, "largest": 400, "stadium": 90, "their": 800, "there": 900, "cite": 3, "home": 500}

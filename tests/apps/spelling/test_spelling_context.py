@@ -8,15 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from unnoise import Model
-from unnoise.data.bpe import Bpe
+from unnoise.apps.spelling import Candidate, Channel, Speller, Words, word_context
+from unnoise.apps.spelling.candidates import FLOOR, Case, WordCandidates, alike
+from unnoise.apps.spelling.channel import WORD_CHANNEL, Span, difference_evidence
+from unnoise.apps.spelling.context import token_span
+from unnoise.apps.spelling.english import edit_distance
+from unnoise.apps.spelling.word_context import Place, WordContext, has_letters_only, reads_words
+from unnoise.data.tokenizer import Bpe
 from unnoise.denoiser import predict_clean
-from unnoise.spelling import Candidate, Channel, Speller, Words, word_context
-from unnoise.spelling.channel import WORD_CHANNEL, difference_evidence
-from unnoise.spelling.context import token_span
-from unnoise.spelling.distance import edit_distance
-from unnoise.spelling.spans import Span
-from unnoise.spelling.word_candidates import FLOOR, Case, WordCandidates, alike
-from unnoise.spelling.word_context import Place, WordContext, has_letters_only, reads_words
 
 TEXT = "they put on their coats and there was a cat there and the dog saw their cat a lot of times he gave them some food "
 COUNTS = {word: 100 * TEXT.split().count(word) for word in TEXT.split()}

@@ -18,12 +18,12 @@ from starlette.testclient import TestClient
 
 import unnoise
 from studio_server import client_of, listening, raw, soon_idle, tiny_models
-from unnoise.model.fill import Filling, fill
-from unnoise.model.noise import model_path, way_back
+from unnoise.apps.filling.word_filling import Filling, fill
+from unnoise.apps.plots.noise import model_path, way_back
+from unnoise.apps.spelling import correct
+from unnoise.apps.studio import make_app
+from unnoise.apps.studio.jobs import JobQueue, QueueFull, ShareTaken
 from unnoise.model.template import GAP, MASK
-from unnoise.spelling import correct
-from unnoise.studio import make_app
-from unnoise.studio.jobs import JobQueue, QueueFull, ShareTaken
 
 
 @pytest.fixture(scope="module")

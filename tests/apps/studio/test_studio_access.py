@@ -14,9 +14,9 @@ pytest.importorskip("uvicorn")
 from starlette.testclient import TestClient
 
 from studio_server import client_of, tiny
+from unnoise.apps.studio import access as studio_address, make_app, serve, server
+from unnoise.apps.studio.access import find_address
 from unnoise.cli.main import main
-from unnoise.studio import address as studio_address, make_app, serve, server
-from unnoise.studio.address import find_address
 
 TOKEN = "a-token-of-this-test"
 

@@ -14,8 +14,8 @@ from starlette.testclient import TestClient
 
 import unnoise
 from studio_server import client_of, listening, tiny
+from unnoise.apps.studio import make_app
 from unnoise.data import Pixels
-from unnoise.studio import make_app
 
 
 @pytest.fixture(scope="module")

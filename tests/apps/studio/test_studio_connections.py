@@ -12,8 +12,8 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 from studio_server import listening, raw, soon_idle, tiny
-from unnoise.studio import make_app
-from unnoise.studio.connection import TimedProtocol
+from unnoise.apps.studio import make_app
+from unnoise.apps.studio.server import TimedProtocol
 
 LONG = {"steps": 1024, "sampler": "metropolis"}  # more messages than a small buffer takes
 

@@ -12,8 +12,8 @@ pytest.importorskip("uvicorn")
 import unnoise
 from browser import choose_model, chromium, opened, reload, run, wait_for_frames
 from studio_server import listening, soon_idle, tiny_models
-from unnoise.studio import make_app
-from unnoise.studio.connection import TimedProtocol
+from unnoise.apps.studio import make_app
+from unnoise.apps.studio.server import TimedProtocol
 
 
 @pytest.fixture(scope="module")

@@ -13,17 +13,16 @@ from tokenizers import AddedToken, Tokenizer as HuggingfaceTokenizer, models, pr
 
 import unnoise
 from decoders import write_gpt2
+from unnoise.apps.protocols.protocols import PROTOCOLS, ProtocolOptions, check_follows, evaluate
+from unnoise.apps.protocols.tables import data_sets
+from unnoise.apps.protocols.windows import BENCHMARKS
 from unnoise.cli.main import main
 from unnoise.data import Bpe, Bytes, Text8
-from unnoise.data.bytes import byte_count
 from unnoise.data.codec import Codec
 from unnoise.data.prepare import prepare
-from unnoise.data.tokenizer import PretrainedTokenizer
-from unnoise.evaluation.benchmarks import BENCHMARKS
-from unnoise.evaluation.protocols import PROTOCOLS, ProtocolOptions, check_follows, evaluate
+from unnoise.data.tokenizer import PretrainedTokenizer, byte_count
+from unnoise.evaluation.dataset import Tokenizer, is_gpt2
 from unnoise.evaluation.table_text import Cell, aligned, as_csv, markdown, read_cells
-from unnoise.evaluation.tables import data_sets
-from unnoise.evaluation.tokenizers import Tokenizer, is_gpt2
 from unnoise.published_tables import (
     COMPRESSION,
     OPENWEBTEXT,

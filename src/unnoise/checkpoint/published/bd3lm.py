@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unnoise.checkpoint.published.ddit import Layout, ddit_reader, hf_layout
+from unnoise.checkpoint.published.ddit_weights import Layout, ddit_reader, hf_layout
 from unnoise.checkpoint.published.exported import Exported
-from unnoise.checkpoint.published.fields import read_bool, read_int
+from unnoise.checkpoint.published.reader import read_bool, read_int
 
 BD3LM_SAMPLING = {"sampling_eps_min": 1e-3, "sampling_eps_max": 0.999}  # bounds of t in training
 BD3LM_FIELDS = {"causal": False, "cross_attn": True, "adaln": True, "time_conditioning": False}

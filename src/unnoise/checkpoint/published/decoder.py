@@ -1,13 +1,32 @@
-"""Decoders of the Llama type: tensor names of other formats → weights of our network."""
+"""Decoders of the Llama type: tensor names of other formats → weights of our network.
 
+Causal language models in Hugging Face folders: config.json, safetensors and tokenizer.json of Llama, Mistral and Qwen.
+"""
+
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from unnoise.checkpoint.published.numbers import Tensors
+from unnoise.checkpoint.published.reader import (
+    Choices,
+    Published,
+    expect,
+    read_bool,
+    read_int,
+    read_number,
+    read_table,
+    read_token,
+    type_reader,
+)
+from unnoise.checkpoint.published.tensor_files import Tensors, load_safetensors, tensor_names
+from unnoise.checkpoint.published.tokenizer_files import codec_for, find_tokenizer
+from unnoise.data.tokenizer import FILE as TOKENIZER
+from unnoise.network.network_base import LARGEST
 
 WEIGHT, BIAS = ".weight", ".bias"
 
@@ -98,3 +117,106 @@ def start_token(begin: object, end: object, vocab: int) -> int:
     if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found < vocab:
         raise ValueError(f"its configuration names neither a begin nor an end token among its {vocab} tokens, found {found!r}")
     return found
+
+
+COMPUTED = "rotary_emb.inv_freq"  # stored by older files
+HUGGINGFACE_NAMES = Names(
+    embed="model.embed_tokens.weight",
+    head="lm_head.weight",
+    norm="model.norm.weight",
+    attention_norm="model.layers.{}.input_layernorm.weight",
+    q="model.layers.{}.self_attn.q_proj.weight",
+    k="model.layers.{}.self_attn.k_proj.weight",
+    v="model.layers.{}.self_attn.v_proj.weight",
+    out="model.layers.{}.self_attn.o_proj.weight",
+    mlp_norm="model.layers.{}.post_attention_layernorm.weight",
+    gate="model.layers.{}.mlp.gate_proj.weight",
+    up="model.layers.{}.mlp.up_proj.weight",
+    down="model.layers.{}.mlp.down_proj.weight",
+    q_norm="model.layers.{}.self_attn.q_norm.weight",
+    k_norm="model.layers.{}.self_attn.k_norm.weight",
+)
+MAX_HEAD_WIDTH = LARGEST["width"]
+
+
+def read_huggingface(folder: Path, described: Mapping[str, Any], choices: Choices) -> Published:
+    """Return the causal model in a folder, for the method `ar`."""
+    config = llama_config(folder, described) | {"causal": True}
+    vocab = config["outputs"]
+    end = read_token(described, "eos_token_id", vocab)
+    start = start_token(described.get("bos_token_id"), end, vocab)
+    tokenizer = find_tokenizer(folder, gpt2=False)
+    if tokenizer is None:
+        raise ValueError(f"{TOKENIZER} is missing: save the tokenizer with transformers' save_pretrained")
+    return Published(
+        family=str(described["model_type"]),
+        method="ar",
+        network="llama",
+        config=config,
+        codec=codec_for(tokenizer, vocab, end),
+        length=config["length"],
+        weights=lambda: with_start_row(folder_weights(folder, HUGGINGFACE_NAMES, config), start),
+    )
+
+
+def folder_weights(folder: Path, names: Names, config: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Load our network's weights from a folder, without buffers and without a second copy of a tied embedding."""
+    found = {name: tensor for name, tensor in load_safetensors(folder).items() if not name.endswith(COMPUTED)}
+    if config["tied"]:
+        found.pop(names.head, None)
+    return llama_weights(found, names, config)
+
+
+def llama_config(folder: Path, described: Mapping[str, Any]) -> dict[str, Any]:
+    """Return our network's configuration for a config.json and the tensors in its folder."""
+    names = tensor_names(folder)
+    expect(described, hidden_act="silu", mlp_bias=False)
+    width, heads, vocab = (read_int(described, name) for name in ("hidden_size", "num_attention_heads", "vocab_size"))
+    size = read_int(described, "head_dim", max(1, width // heads))
+    if size > MAX_HEAD_WIDTH:
+        raise ValueError(f"its head_dim must be ≤ {MAX_HEAD_WIDTH:,}, found {size:,}")
+    rotary = read_table(described, "rope_parameters") or read_table(described, "rope_scaling")
+    base = read_number(rotary, "rope_theta", read_number(described, "rope_theta", 10_000.0))
+    length = read_int(described, "max_position_embeddings")
+    if described.get("sliding_window") and read_bool(described, "use_sliding_window", True):
+        length = min(length, read_int(described, "sliding_window"))  # up to here the window has no effect
+    return {
+        "inputs": vocab + 1,
+        "outputs": vocab,
+        "length": length,
+        "width": width,
+        "depth": read_int(described, "num_hidden_layers"),
+        "heads": heads,
+        "kv_heads": read_int(described, "num_key_value_heads", heads),
+        "head_width": size,
+        "hidden": read_int(described, "intermediate_size"),
+        "rotary_base": base,
+        "rotary_factors": rotary_factors(rotary, base, size),
+        "norm_eps": read_number(described, "rms_norm_eps", 1e-6),
+        "qk_norm": HUGGINGFACE_NAMES.q_norm.format(0) in names,
+        "qkv_bias": HUGGINGFACE_NAMES.q.format(0).replace(".weight", ".bias") in names,
+        "tied": read_bool(described, "tie_word_embeddings"),
+    }
+
+
+def rotary_factors(rotary: Mapping[str, Any], base: float, size: int) -> list[float]:
+    """Return the divisor of each rotary frequency, for models extended to longer sequences (empty: no scaling)."""
+    kind = rotary.get("rope_type", rotary.get("type", "default"))
+    if rotary.get("partial_rotary_factor", 1.0) != 1.0:
+        raise ValueError("it rotates only a part of each head, which is not supported")
+    if kind == "default":
+        return []
+    if kind == "linear":
+        return [read_number(rotary, "factor")] * (size // 2)
+    if kind != "llama3":
+        raise ValueError(f"its rotary positions are scaled as {kind!r}; default, linear and llama3 are supported")
+    factor, low, high = (read_number(rotary, name) for name in ("factor", "low_freq_factor", "high_freq_factor"))
+    if high <= low:
+        raise ValueError(f"its high_freq_factor must be larger than its low_freq_factor, found {high} and {low}")
+    longest = read_int(rotary, "original_max_position_embeddings")
+    turns = longest * base ** (-torch.arange(0, size, 2).double() / size) / (2 * math.pi)
+    kept = ((turns - low) / (high - low)).clamp(0, 1)  # between low frequencies, divided, and high ones, kept
+    return (1 / ((1 - kept) / factor + kept)).tolist()
+
+
+HUGGINGFACE_READER = type_reader("llama", "mistral", "qwen2", "qwen3", read=read_huggingface)

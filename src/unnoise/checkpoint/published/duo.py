@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unnoise.checkpoint.published.ddit import Layout, ddit_reader, hf_layout
+from unnoise.checkpoint.published.ddit_weights import Layout, ddit_reader, hf_layout
 from unnoise.checkpoint.published.exported import Exported
-from unnoise.checkpoint.published.fields import read_bool
+from unnoise.checkpoint.published.reader import read_bool
 
 
 def duo_layout(described: Mapping[str, Any], folder: Path) -> Layout:

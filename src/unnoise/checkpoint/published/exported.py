@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unnoise.checkpoint.published.ddit import HF_SIZES
+from unnoise.checkpoint.published.ddit_weights import HF_SIZES
 
 SIGMA_EPS = 1e-3  # of the log-linear schedule whose σ is the network's input
 

@@ -6,9 +6,9 @@ The configuration is that of the training run. Padding and mask are the last two
 from collections.abc import Mapping
 from typing import Any
 
-from unnoise.checkpoint.published.ddit import Layout, hydra_sizes, section
+from unnoise.checkpoint.published.ddit_weights import Layout, hydra_sizes, section
 from unnoise.checkpoint.published.exported import Exported
-from unnoise.checkpoint.published.fields import read_int
+from unnoise.checkpoint.published.reader import read_int
 
 FLEXMDM_TRAINER = "any-order-flow"
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unnoise.checkpoint.published.beside import MASK, find_tokenizer
-from unnoise.checkpoint.published.ddit import Layout, ddit_reader
+from unnoise.checkpoint.published.ddit_weights import Layout, ddit_reader
 from unnoise.checkpoint.published.exported import Exported
-from unnoise.checkpoint.published.fields import read_int, read_number
+from unnoise.checkpoint.published.reader import read_int, read_number
+from unnoise.checkpoint.published.tokenizer_files import MASK, find_tokenizer
 
 GIDD_SIZES = {
     **{"vocab": "vocab_size", "width": "hidden_size"},

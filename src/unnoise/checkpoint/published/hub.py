@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unnoise.checkpoint.card import CARD
+from unnoise.checkpoint.format import CARD
 
 ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 WANTED = ("*.json", "*.txt", "*.gz", "*.safetensors", "*.npz", CARD)  # neither code nor pickles

@@ -11,11 +11,10 @@ from typing import Any
 
 from torch import Tensor
 
-from unnoise.checkpoint.published.ddit import BUFFERS, Layout, bare_names, hydra_sizes, read_ddit, section
-from unnoise.checkpoint.published.fields import read_bool, read_int
+from unnoise.checkpoint.published.ddit_weights import BUFFERS, Layout, bare_names, hydra_sizes, read_ddit, section
 from unnoise.checkpoint.published.flexmdm import flexmdm_layout, is_flexmdm
 from unnoise.checkpoint.published.pickled import plain, read_pickle
-from unnoise.checkpoint.published.reader import Choices, Published, Reader
+from unnoise.checkpoint.published.reader import Choices, Published, Reader, read_bool, read_int
 from unnoise.checkpoint.published.sedd import noise_options
 from unnoise.checkpoint.published.tensor_files import check_state_dict
 

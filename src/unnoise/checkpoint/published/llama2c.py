@@ -17,8 +17,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from unnoise.checkpoint.published.decoder import Names, llama_weights, with_start_row
+from unnoise.checkpoint.published.gguf_file import SPACE, add_control_tokens, sentencepiece
 from unnoise.checkpoint.published.reader import Published
-from unnoise.checkpoint.published.vocabulary import SPACE, add_control_tokens, sentencepiece
 from unnoise.data.tokenizer import PretrainedTokenizer
 from unnoise.files import read_bytes
 

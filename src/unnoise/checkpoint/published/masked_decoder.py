@@ -22,11 +22,18 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from unnoise.checkpoint.published.beside import codec_for, find_tokenizer, special_token
-from unnoise.checkpoint.published.decoder import Names
-from unnoise.checkpoint.published.fields import expect, read_bool, read_int, read_number, read_token
-from unnoise.checkpoint.published.huggingface import HUGGINGFACE_NAMES, folder_weights, llama_config
-from unnoise.checkpoint.published.reader import Choices, Published, type_reader
+from unnoise.checkpoint.published.decoder import HUGGINGFACE_NAMES, Names, folder_weights, llama_config
+from unnoise.checkpoint.published.reader import (
+    Choices,
+    Published,
+    expect,
+    read_bool,
+    read_int,
+    read_number,
+    read_token,
+    type_reader,
+)
+from unnoise.checkpoint.published.tokenizer_files import codec_for, find_tokenizer, special_token
 
 MASKED = "mdlm:eps=0"  # the linear schedule, weight 1/t
 MAX_LENGTH = 4096  # the network evaluates the whole sequence at every step

@@ -1,5 +1,9 @@
-"""The interface of readers of published checkpoints, and the model that a reader returns."""
+"""The interface of readers of published checkpoints, and the model that a reader returns.
 
+Checked access to the fields of a published config.json. All functions raise ValueError for a value of the wrong type.
+"""
+
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +12,67 @@ from typing import Any
 from torch import Tensor
 
 from unnoise.data.codec import Codec
+
+MAX_INT = 2**31
+
+
+def read_int(described: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    """Return an integer ≥ 1, or the default if the field is missing or null."""
+    value = described.get(name)
+    value = default if value is None else value
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < MAX_INT:
+        raise ValueError(f"its {name} must be a whole number ≥ 1, found {_short(value)}")
+    return value
+
+
+def read_number(described: Mapping[str, Any], name: str, default: float | None = None) -> float:
+    """Return a finite number > 0, or the default if the field is missing or null."""
+    value = described.get(name)
+    value = default if value is None else value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError(f"its {name} must be a number > 0, found {_short(value)}")
+    return float(value)
+
+
+def read_bool(described: Mapping[str, Any], name: str, default: bool = False) -> bool:
+    """Return a boolean, or the default if the field is missing or null."""
+    value = described.get(name)
+    value = default if value is None else value
+    if not isinstance(value, bool):
+        raise ValueError(f"its {name} must be true or false, found {_short(value)}")
+    return value
+
+
+def read_table(described: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a mapping, or an empty one if the field is missing or null."""
+    value = described.get(name)
+    if value is not None and not isinstance(value, dict):
+        raise ValueError(f"its {name} must be a table, found {_short(value)}")
+    return value or {}
+
+
+def read_token(described: Mapping[str, Any], name: str, vocab: int) -> int | None:
+    """Return a token number, the first one of a list, or None if the field is missing or null."""
+    value = described.get(name)
+    value = value[0] if isinstance(value, list) and value else value
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise ValueError(f"its {name} must be a whole number, found {_short(value)}")
+    if value is not None and not 0 <= value < vocab:
+        raise ValueError(f"its {name} must be one of its tokens 0…{vocab - 1}, found {_short(value)}")
+    return value
+
+
+def expect(described: Mapping[str, Any], **wanted: object) -> None:
+    """Raise ValueError if a field is present with another value than the one wanted."""
+    for name, value in wanted.items():
+        found = described.get(name)
+        if found is not None and (found != value or isinstance(found, bool) != isinstance(value, bool)):
+            raise ValueError(f"its {name} is {_short(found)}, not {value!r}")
+
+
+def _short(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:58]}…"
 
 
 @dataclass(frozen=True)

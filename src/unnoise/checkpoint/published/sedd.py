@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unnoise.checkpoint.published.ddit import Layout, hydra_sizes, read_ddit, section
+from unnoise.checkpoint.published.ddit_weights import Layout, hydra_sizes, read_ddit, section
 from unnoise.checkpoint.published.exported import Exported
-from unnoise.checkpoint.published.fields import read_bool, read_int, read_number
-from unnoise.checkpoint.published.reader import Choices, Published, Reader
+from unnoise.checkpoint.published.reader import Choices, Published, Reader, read_bool, read_int, read_number
 from unnoise.checkpoint.published.tensor_files import folder_tensors
 
 

@@ -1,0 +1,1 @@
+"""Measured comparisons of two forms of one quantity."""

@@ -1,0 +1,1 @@
+"""The LM Evaluation Harness."""

@@ -1,0 +1,1 @@
+"""Pictures of schedules, chains, results and noise."""

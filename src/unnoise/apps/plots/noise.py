@@ -1,0 +1,243 @@
+"""Nearest-neighbour noise for an alphabet: a symbol changes to a neighbour on the keyboard (D3PM, arXiv:2107.03006).
+
+The forward process to look at: one text losing itself along one path of noise, and a model's way back.
+
+The path is coherent: x_{t_k} ~ q(x_{t_k} | x_{t_{k−1}}), so that the noise of a later time contains that of an earlier one.
+
+Noised and denoised texts: lines in a terminal, and a picture with a column for each token.
+"""
+
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import torch
+from rich.console import Console
+from rich.text import Text
+from torch import Tensor
+
+from unnoise.apps.plots.tokens import Kind, Row, plot_rows, visible
+from unnoise.data import Codec
+from unnoise.families.gaussian import Gaussian
+from unnoise.families.gaussian_noise import GaussianNoise
+from unnoise.method_table import method, methods
+from unnoise.model.sampling_options import SamplingOptions
+from unnoise.process import HybridNoise, Markov, Masked, Process, StateSpace, Uniform
+from unnoise.process.markov import mutual_information_schedule
+from unnoise.rng import RowGenerator
+from unnoise.sampler.denoise_from import sample_frames_from
+from unnoise.schedule import Linear
+
+if TYPE_CHECKING:
+    from unnoise.model.model import Model
+
+ROWS = ("`1234567890-=", "qwertyuiop[]\\", "asdfghjkl;'", "zxcvbnm,./", " ")
+SHIFTED = ("~!@#$%^&*()_+", "QWERTYUIOP{}|", 'ASDFGHJKL:"', "ZXCVBNM<>?")
+OFFSETS = (0.0, 1.5, 1.75, 2.25, 6.25)  # of the rows of a US keyboard, in key widths
+SHIFT = 0.9  # distance between the two symbols of a key
+NEIGHBOURS = 4
+MOST_SYMBOLS = 128
+CELLS = 16  # of the schedule's table
+
+
+def symbol_points(symbols: list[str]) -> Tensor:
+    """Return the positions of symbols on a keyboard, [K, 3], or in a row if some are not keys, [K, 1]."""
+    keys = {
+        key: (offset + column, float(row), shift)
+        for rows, shift in ((ROWS, 0.0), (SHIFTED, SHIFT))
+        for row, (line, offset) in enumerate(zip(rows, OFFSETS, strict=False))
+        for column, key in enumerate(line)
+    }
+    if all(symbol in keys for symbol in symbols):
+        return torch.tensor([keys[symbol] for symbol in symbols])
+    return torch.arange(len(symbols), dtype=torch.float64)[:, None]
+
+
+def nearest_symbols(codec: Codec) -> Markov:
+    """Return noise between neighbouring symbols with D3PM's schedule, where I(x_t; x_0) decreases linearly in t."""
+    if codec.vocab > MOST_SYMBOLS:
+        raise ValueError(
+            f"nearest-neighbour noise is for alphabets of at most {MOST_SYMBOLS} symbols such as text8's, found {codec.vocab}"
+        )
+    points = symbol_points([codec.show(token) for token in range(codec.vocab)])
+    chain = Markov.nearest(points, Linear(), min(NEIGHBOURS, codec.vocab - 1))
+    unigram = torch.full((codec.vocab,), 1 / codec.vocab, dtype=torch.float64)
+    return Markov(chain.generator, mutual_information_schedule(chain, unigram, CELLS))
+
+
+NOISES: dict[str, Callable[[Codec], StateSpace]] = {
+    "uniform": lambda codec: Uniform(codec.vocab, Linear()),
+    "absorbing": lambda codec: Masked(codec.vocab, Linear()),
+    "nearest-neighbour": nearest_symbols,
+    "hybrid": lambda codec: HybridNoise(codec.vocab),
+    "gaussian": lambda codec: Gaussian(codec.vocab),
+}
+BACK_ROW = 1  # the random numbers of the way back are those of another row than the noise's, so that they are independent
+NoiseKind = Literal["kept", "noised", "mask"]
+
+
+class NoisedText(NamedTuple):
+    """A text at a time: its tokens as they are shown, their numbers (the mask is K), and whether each is still x_0's."""
+
+    t: float
+    tokens: list[str]
+    ids: list[int]
+    kinds: list[NoiseKind]
+
+    @property
+    def changed(self) -> int:
+        """How many tokens are not those of the text."""
+        return sum(kind != "kept" for kind in self.kinds)
+
+
+TokenNoise = Process | GaussianNoise
+"""A process that replaces tokens, or their embeddings, where they stand."""
+
+
+def noise_named(name: str, codec: Codec) -> TokenNoise:
+    """The noise of this name for a codec, or that of a method; ValueError with the nearest name."""
+    if name in NOISES:
+        return in_place(NOISES[name](codec), name)
+    known = [*NOISES, *methods()]
+    if name.partition(":")[0] not in known:
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ValueError(f"unknown noise {name!r}: {hint}use one of {', '.join(NOISES)}, or a method such as mdlm")
+    return in_place(method(name).process(codec.vocab), name)
+
+
+def in_place(process: StateSpace, name: str) -> TokenNoise:
+    """The same process, or ValueError unless it noises tokens where they stand."""
+    if isinstance(process, TokenNoise):
+        return process
+    raise ValueError(f"{name} has no noise that replaces tokens where they stand: use one of {', '.join(NOISES)}, or mdlm")
+
+
+class NoisePath:
+    """One text on its way into noise: tokens [L] at rising times, decided by the seed.
+
+    states: what the process noised at each time, tokens [1, L] or embeddings [1, L, D].
+    """
+
+    def __init__(self, process: TokenNoise, codec: Codec, tokens: Sequence[int], times: Sequence[float], seed: int = 0):
+        if not len(tokens):
+            raise ValueError("there is no text to noise: it is empty")
+        if not times or not all(0 <= t <= 1 for t in times) or not all(s < t for s, t in pairwise(times)):
+            raise ValueError(f"times must rise within [0, 1], found {' '.join(f'{t:g}' for t in times) or 'none'}")
+        if not 0 <= seed < 2**63:
+            raise ValueError(f"a seed must lie between 0 and 2^63, found {seed}")
+        self.process, self.codec, self.times, self.seed = process, codec, list(times), seed
+        self.x = torch.tensor([list(map(int, tokens))], device=process.device)
+        process.check_tokens(self.x)
+        self.states = self._noised()
+
+    @torch.no_grad()
+    def _noised(self) -> list[Tensor]:
+        generator = RowGenerator(self.seed, torch.zeros(1, dtype=torch.long, device=self.x.device))
+        state, shape = self.x, tuple(self.x.shape)
+        if isinstance(self.process, GaussianNoise):  # whose times are those of texts, not of positions
+            state, shape = self.process.table()[self.x], (1,)
+        found: list[Tensor] = []
+        s: Tensor | None = None
+        for time in self.times:
+            t = torch.full(shape, time, dtype=torch.float64, device=self.x.device)
+            state = self.process.noised(state, s, t, generator)
+            found.append(state)
+            s = t
+        return found
+
+    def shown(self, ids: Tensor, t: float) -> NoisedText:
+        """A state of this text, [1, L], as a person sees it."""
+        original, listed, vocab = self.x[0].tolist(), ids[0].tolist(), self.codec.vocab
+        kinds: list[NoiseKind] = [
+            "kept" if token == before else "mask" if token >= vocab else "noised"
+            for token, before in zip(listed, original, strict=True)
+        ]
+        return NoisedText(t, self.codec.show_states(listed), listed, kinds)
+
+    def texts(self) -> list[NoisedText]:
+        """The text at each time; a noised embedding is shown as the token that is nearest to it."""
+        nearest = self.process.nearest if isinstance(self.process, GaussianNoise) else lambda state: state
+        with torch.no_grad():
+            return [self.shown(nearest(state), t) for state, t in zip(self.states, self.times, strict=True)]
+
+
+def model_path(model: "Model", text: str, times: Sequence[float], seed: int = 0) -> NoisePath:
+    """A text along the noise of a model."""
+    if model.codec.grid:
+        raise ValueError("this is a model of images: noise is shown for texts")
+    tokens = model.codec.encode(model.codec.begun(text)) if text else model.codec.encode(text)
+    if len(tokens) > model.length:
+        raise ValueError(f"this model reads texts of at most {model.length} tokens, found {len(tokens)}")
+    return NoisePath(in_place(model.process, model.method.name), model.codec, tokens.tolist(), times, seed)
+
+
+def comes_back(model: "Model") -> bool:
+    """Whether a model can go back from a text that is noised in part."""
+    return isinstance(model.process, TokenNoise) and model.method.sampler.starts_anywhere and not model.codec.grid
+
+
+def way_back(model: "Model", path: NoisePath, options: SamplingOptions, moment: int = -1) -> Iterator[NoisedText]:
+    """The model's reverse process from a moment of the path, by its own sampler: each text after it, the last at t = 0."""
+    sampler = options.resolve(model.method.sampler)
+    model.check_sampler(sampler)
+    model.network.eval()
+    frames = sample_frames_from(
+        model.process,
+        model.denoiser.condition(model.label_number(options.label), options.guidance),
+        path.states[moment],
+        path.times[moment],
+        sampler=sampler,
+        seed=options.seed,
+        time_free=model.method.time_free,
+        independent_rows=True,
+        first_row=BACK_ROW,
+    )
+    return (path.shown(frame.x, frame.t) for frame in frames)
+
+
+def moments(texts: Sequence[NoisedText], times: Sequence[float]) -> list[NoisedText]:
+    """Of a chain back, the texts nearest to falling times, each once, and the last."""
+    chosen = {min(range(len(texts)), key=lambda i: abs(texts[i].t - t)) for t in times} | {len(texts) - 1}
+    return [texts[i] for i in sorted(chosen)]
+
+
+STYLES = {"kept": "", "noised": "bold red", "mask": "dim"}
+MARGIN = len("t = 0.00  100 %  ")
+KINDS: dict[str, Kind] = {"kept": "plain", "noised": "changed", "mask": "mask"}
+NAMES: dict[Kind, str] = {"mask": "mask", "changed": "replaced token"}
+
+
+def line(noised: NoisedText, width: int) -> Text:
+    """Return a noised text with its time, cut into lines by position, so that tokens stay in their columns."""
+    share = 100 * noised.changed / len(noised.tokens)
+    text, at = Text(f"t = {noised.t:.2f}  {share:3.0f} %  "), 0
+    for token, kind in zip(noised.tokens, noised.kinds, strict=True):
+        for character in visible(token, kind == "kept"):
+            if at == max(1, width - MARGIN):
+                text.append("\n" + " " * MARGIN)
+                at = 0
+            text.append(character, STYLES[kind])
+            at += 1
+    return text
+
+
+def show_path(title: str, forward: Sequence[NoisedText], back_title: str, back: Sequence[NoisedText], console: Console) -> None:
+    """Print the noised texts, then the denoised texts, if there are any."""
+    for words, texts in ((title, forward), (back_title, back)):
+        if texts:
+            console.print(words, style="bold", highlight=False)
+            for noised in texts:
+                console.print(line(noised, console.width), highlight=False, soft_wrap=True)
+
+
+def plot_path(path: Path, title: str, forward: Sequence[NoisedText], back: Sequence[NoisedText], *, dark: bool = False) -> None:
+    """Draw the noised texts, and the denoised texts if there are any: a row for each time, a column for each token."""
+    groups = {"": [_row(one) for one in forward]} | ({"and back": [_row(one) for one in back]} if back else {})
+    plot_rows(path, title, groups, NAMES, together=True, dark=dark)
+
+
+def _row(noised: NoisedText) -> Row:
+    return Row(f"t = {noised.t:.2f}", noised.tokens, [KINDS[kind] for kind in noised.kinds])

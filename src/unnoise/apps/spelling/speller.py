@@ -1,0 +1,212 @@
+"""Spell checking by a noisy channel: each word is compared with the words that its author may have intended.
+
+Alternatives are words that look or sound alike, two words written as one, and one written as two, so corrections insert and
+delete letters with a model of any kind of noise. The score of a candidate combines its letters, its count and the model's own
+conditional p(candidate | context) (`Channel`).
+"""
+
+import math
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from unnoise.apps.spelling.candidates import FLOOR, Alternatives, WordCandidates
+from unnoise.apps.spelling.channel import WORD_CHANNEL, Candidate, Channel, Span, candidate, find_spans, matched_case
+from unnoise.apps.spelling.context import can_correct, context_scores, token_span
+from unnoise.apps.spelling.english import check_installed
+from unnoise.apps.spelling.word_context import WordContext, reads_words
+from unnoise.apps.spelling.words import FILE, WORD, Words, lexicon, model_words
+
+if TYPE_CHECKING:
+    from unnoise.model.model import Model
+
+MOST = 6  # alternatives scored in context
+MOST_BY_WORDS = 24  # with a model over word pieces, where one row of the network scores all of them
+MARGIN = 4.0  # nats before context: alternatives further behind the written word are dropped
+CONTEXT_RANGE = 30.0  # nats that context can add to a candidate: twice the largest observed value
+EXPONENT = 1.5  # of 1 − strength
+EXPONENT_DOUBTFUL = 1.8  # with a model over word pieces, for an unknown word, or one that is often confused with another
+EXPONENT_KNOWN = 1.0  # for all other words
+EXPONENT_JOINED = 0.15  # for joining two known words: both spellings are often correct
+DOUBT = 3  # exponent of 1 − p(as written)
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One change of a text.
+
+    start: the first character, counted in the original text.
+    before, after: the original and the corrected characters.
+    confidence: probability of the correction, from 0 to 1.
+    alternatives: other candidates, each with its probability.
+    """
+
+    start: int
+    before: str
+    after: str
+    confidence: float
+    alternatives: list[tuple[str, float]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A corrected text and its edits, in order."""
+
+    text: str
+    edits: list[Edit]
+
+
+def correct(model: "Model", text: str, strength: float = 0.5, keep: str | Collection[str] = ()) -> Correction:
+    """Correct the spelling of a text with the words of the model's training text.
+
+    strength: 0 changes nothing, 1 always takes the likeliest candidate.
+    keep: words that are never changed.
+    """
+    keep = [keep] if isinstance(keep, str) else keep
+    return Speller(model, model_words(model)).correct(text, strength, keep)
+
+
+@lru_cache(maxsize=4)
+def find_alternatives(words: Words, channel: Channel, accept_lexicon: bool) -> Alternatives:
+    """Return the alternatives to words of a list; they remember what they found for earlier texts."""
+    return Alternatives(words.with_others(lexicon()) if accept_lexicon else words, channel)
+
+
+class Speller:
+    """Spell checker with a model and a word list."""
+
+    def __init__(self, model: "Model", words: Words | None, channel: Channel | None = None):
+        if not can_correct(model.process):
+            raise ValueError(
+                f"spell checking needs a model of masked or uniform noise such as mdlm or udlm, found {model.method.name}"
+            )
+        if words is None:
+            raise ValueError(f"this model has no list of words ({FILE}), so it cannot correct spelling: train it on documents")
+        if not words.counts:
+            raise ValueError("spell checking needs a list of words, and this one is empty: train the model on English text")
+        check_installed()
+        by_words = reads_words(model)
+        self.model, self.channel = model, channel or (WORD_CHANNEL if by_words else Channel())
+        self.alternatives = find_alternatives(words, self.channel, by_words)
+        self.words = self.alternatives.words
+        self.word_candidates = WordCandidates(WordContext(model), self.words, self.channel) if by_words else None
+        self.doubt = DOUBT if by_words else 0
+        self.decided = min(MARGIN, abs(self.channel.context) * CONTEXT_RANGE)  # nats before context that decide alone
+
+    def correct(self, text: str, strength: float = 0.5, keep: Collection[str] = ()) -> Correction:
+        """Return the text with each word replaced by its likeliest candidate if `edits` finds that likely enough.
+
+        An unknown word that is the whole text is not a candidate itself: the question is how to spell it.
+        """
+        if not 0 <= strength <= 1:
+            raise ValueError(f"strength must lie in [0, 1], found {strength}")
+        alone = len(WORD.findall(text)) == 1
+        sets = self.candidates(text, {word.lower() for word in keep}, complete=alone)
+        if alone:
+            sets = [some[1:] if some[1:] and not self.words.knows(some[0].text) else some for some in sets]
+        edits = self.edits(text, sets, strength)
+        pieces: list[str] = []
+        last = 0
+        for edit in edits:
+            pieces += [text[last : edit.start], edit.after]
+            last = edit.start + len(edit.before)
+        return Correction("".join([*pieces, text[last:]]), edits)
+
+    def edits(self, text: str, sets: Iterable[list[Candidate]], strength: float) -> list[Edit]:
+        """Return the edits whose likeliest candidate has a probability p > (1 − strength)^1.5.
+
+        With a model over word pieces, p · (1 − p(as written))³ must exceed (1 − strength)^γ, where γ = 1.8 for a word that is
+        unknown or often confused with the candidate, 0.15 for joining two known words, and 1 for all other words.
+        """
+        edits: list[Edit] = []
+        covered = 0
+        for candidates in sets:
+            probabilities = softmax([self.channel.score(candidate.evidence) for candidate in candidates])
+            ranked = sorted(zip(probabilities, candidates, strict=True), key=lambda pair: -pair[0])
+            best, likeliest = ranked[0]
+            before = text[likeliest.start : likeliest.stop]
+            as_written = sum(p for p, candidate in ranked if candidate.text.lower() == before.lower())
+            sure = best * (1 - as_written) ** self.doubt > (1 - strength) ** self._exponent(likeliest)
+            if likeliest.text.lower() == before.lower() or not sure or likeliest.start < covered:
+                continue
+            before, after, *others = without_shared_end([before, *(other.text for _, other in ranked[:4])])
+            alternatives = [(matched_case(before, other), p) for other, (p, _) in zip(others, ranked[1:], strict=False)]
+            edits.append(Edit(likeliest.start, before, matched_case(before, after), confidence=best, alternatives=alternatives))
+            covered = likeliest.start + len(before)
+        return edits
+
+    def _exponent(self, likeliest: Candidate) -> float:
+        if not self.word_candidates:
+            return EXPONENT
+        facts = likeliest.evidence
+        if facts.get("known") and facts.get("join"):
+            return EXPONENT_JOINED
+        unknown = not facts.get("known") and not facts.get("name")  # names are often unknown
+        return EXPONENT_DOUBTFUL if unknown or facts.get("confused") else EXPONENT_KNOWN
+
+    def candidates(self, text: str, keep: Collection[str] = (), complete: bool = False) -> Iterator[list[Candidate]]:
+        """Yield the candidates of each word that may change, with their evidence; the first is the written word.
+
+        The model scores only candidates near the likeliest, where context can decide. The others get the context score of the
+        likeliest. complete: yield all words that have alternatives, and score all candidates.
+        """
+        if self.word_candidates:
+            yield from self.word_candidates.score(text, list(self._by_words(text, keep, complete)), complete)
+            return
+        sets = list(self._without_context(text, keep, complete))
+        asked = [candidates if complete else self._undecided(candidates) for candidates in sets]
+        values = iter(self.context(text, [candidate for candidates in asked for candidate in candidates]))
+        for candidates, near in zip(sets, asked, strict=True):
+            context = {candidate.text: next(values) for candidate in near}
+            usual = next(iter(context.values()), 0.0)
+            yield [c._replace(evidence=c.evidence | {"context": context.get(c.text, usual)}) for c in candidates]
+
+    def _undecided(self, candidates: list[Candidate]) -> list[Candidate]:
+        """Return the candidates that context can decide between, likeliest first; none if one is far ahead of the others."""
+        scored = sorted(((self.channel.score(c.evidence), c) for c in candidates), key=lambda pair: -pair[0])
+        near = [candidate for score, candidate in scored if scored[0][0] - score < self.decided]
+        return near if len(near) > 1 else []
+
+    def context(self, text: str, candidates: list[Candidate]) -> list[float]:
+        """Return log p_model(candidate | context) of each candidate, in nats."""
+        spans = [token_span(self.model, text, candidate.start, candidate.stop, candidate.text) for candidate in candidates]
+        return context_scores(self.model, spans)
+
+    def _without_context(self, text: str, keep: Collection[str], complete: bool) -> Iterator[list[Candidate]]:
+        margin, decided = (math.inf, math.inf) if complete else (MARGIN, self.decided)
+        spans = list(find_spans(text, self.words.counts, keep))
+        alternatives = self.alternatives.find(
+            {(span.word, span.rest.lower()) for span in spans}, margin, decided=decided, most=MOST
+        )
+        for span in spans:
+            found = alternatives.get((span.word, span.rest.lower()), [])
+            capital = self.channel.name * span.name + self.channel.opening * span.opening
+            near = [other for behind, other in found if behind - capital < margin]
+            if near and found[0][0] - capital < decided:
+                yield [candidate(self.words, span, other) for other in (span.word + span.rest.lower(), *near)]
+
+    def _by_words(self, text: str, keep: Collection[str], complete: bool) -> Iterator[tuple[Span, list[str]]]:
+        """Yield alternatives for a model over word pieces; a pair of words that may be one comes before its first word."""
+        spans = list(find_spans(text, self.words.counts, keep))
+        margin = math.inf if complete else MARGIN + (self.channel.context + self.channel.known_context) * -FLOOR
+        alternatives = self.alternatives.find({(span.word, "") for span in spans}, margin, decided=margin, most=MOST_BY_WORDS)
+        for span in spans:
+            if span.rest:
+                yield span, [span.word + span.rest.strip().lower()]
+            alone = span._replace(stop=span.start + len(span.word), rest="")
+            others = alternatives.get((span.word, ""), [])
+            yield alone, [other for _, other in (others[:MOST] if self.words.knows(span.word) else others)]
+
+
+def softmax(scores: list[float]) -> list[float]:
+    """Return probabilities from scores in nats."""
+    highest = max(scores)
+    parts = [math.exp(score - highest) for score in scores]
+    return [part / sum(parts) for part in parts]
+
+
+def without_shared_end(texts: list[str]) -> list[str]:
+    """Return the texts without their last word if all share it and none consists of it, so that an edit does not cover it."""
+    shared = {text.rpartition(" ")[2] for text in texts}
+    return [text.rpartition(" ")[0] for text in texts] if len(shared) == 1 and all(" " in text for text in texts) else texts

@@ -1,0 +1,283 @@
+"""Context scores of candidates with a masked model over word pieces: log p(candidate | both sides), in nats.
+
+A word is replaced by as many masks as the candidate has tokens, and they are revealed from left to right:
+
+    log p(w | a, c) = Σ_j log μ(w_j | a, w_{<j}, masks, c),
+
+which holds for any order of reveals (ARDM, arXiv:2110.02037). One masked position scores all candidates of one token, and a row
+masks several words that are far apart, so a text takes about `APART` + 1 rows for each window.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+
+from unnoise.apps.spelling.words import WORD
+from unnoise.data.codec import LETTERS, Codec, Text8
+from unnoise.denoiser import predict_clean
+from unnoise.network.network_base import calls_at_once, rows_at_once
+from unnoise.process import Masked
+
+if TYPE_CHECKING:
+    from unnoise.model.model import Model
+
+Result = TypeVar("Result")
+APART = 6  # tokens between two words that are masked in the same row
+WINDOW = 32  # tokens of a row that scores a candidate of several tokens
+ROWS = 64  # maximum number of rows of a network call
+ROUND = 8  # row lengths are multiples of this
+RANKED = 96  # number of likeliest tokens that are kept for a place
+
+
+class Row(NamedTuple):
+    """A network input, and the positions to predict."""
+
+    tokens: list[int]
+    places: list[int]
+
+
+class Answer(NamedTuple):
+    """Log-probabilities of one masked token: of the requested tokens, and of the likeliest."""
+
+    asked: dict[int, float]
+    likeliest: list[tuple[int, float]]
+
+
+class Reading:
+    """A text as units of tokens: each word with the blank before it, and the text between words.
+
+    starts: the first token of each unit, and the number of all tokens.
+    unit_at: the unit of each word, by the word's first character.
+    """
+
+    def __init__(self, units: list[list[int]], unit_at: dict[int, int]):
+        self.units = units
+        self.tokens = [token for unit in units for token in unit]
+        self.starts = [0, *np.cumsum([len(unit) for unit in units]).tolist()]
+        self.unit_at = unit_at
+
+    def with_words(self, words: Mapping[int, list[int]]) -> "Reading":
+        """Return a copy with other tokens for some units."""
+        return Reading([words.get(i, unit) for i, unit in enumerate(self.units)], self.unit_at)
+
+
+class Place(NamedTuple):
+    """The tokens of a reading, from start to stop, that a candidate replaces."""
+
+    start: int
+    stop: int
+
+
+class WordContext:
+    """Context scores with a codec in which a blank belongs to the word after it.
+
+    words: the tokens that are a blank and letters, without the blank.
+    plain: the normalisation of texts, if the codec has only the 27 symbols of text8.
+    """
+
+    def __init__(self, model: "Model"):
+        self.model, self.codec = model, model.codec
+        self.words = words_of(model.codec)
+        self.plain = Text8() if has_letters_only(model.codec) else None
+
+    @property
+    def process(self) -> Masked:
+        """The model's process on its current device."""
+        assert isinstance(self.model.process, Masked)
+        return self.model.process
+
+    # ---- texts as tokens ----------------------------------------------------------------------------------------------------
+
+    def encode(self, text: str, blank: bool = True) -> list[int]:
+        """Return the tokens of words, with or without a blank before them."""
+        if self.plain:
+            text = " ".join(self.plain.normalise(text).split())
+        return self.codec.encode(" " * (blank and bool(text)) + text).tolist()
+
+    def read(self, text: str, is_hidden: Callable[[str], bool] = lambda word: False) -> Reading:
+        """Return a text as tokens, in lower case and with digits spelled out if the model has letters only.
+
+        is_hidden: whether a word, in lower case, is masked in the context of other words.
+        """
+        units: list[list[int]] = []
+        unit_at: dict[int, int] = {}
+        last = 0
+        for match in WORD.finditer(text):
+            between = text[last : match.start()]
+            blank = self.plain is not None or between.endswith(" ")
+            self._add_between(units, between.removesuffix(" "), last > 0)
+            unit_at[match.start()] = len(units)
+            hidden = is_hidden(match.group().lower())
+            units.append([self.process.mask] if hidden else self.encode(match.group(), blank))
+            last = match.end()
+        self._add_between(units, text[last:], last > 0)
+        return Reading(units, unit_at)
+
+    def _add_between(self, units: list[list[int]], between: str, inside: bool) -> None:
+        if self.plain:
+            units += [self.encode(word) for word in self.plain.normalise(between).split()]
+        elif between:
+            units.append(self.encode(between, blank=False))
+
+    def place(self, reading: Reading, start: int, words: int = 1) -> Place:
+        """Return the tokens of `words` units from the word that begins at a character."""
+        unit = reading.unit_at[start]
+        return Place(reading.starts[unit], reading.starts[unit + words])
+
+    # ---- scores -------------------------------------------------------------------------------------------------------------
+
+    def one_token(self, reading: Reading, places: Sequence[Place], asked: Sequence[Sequence[int]]) -> list[Answer]:
+        """Return log p of single tokens at each place, given the text around it.
+
+        Rows are windows around stretches of the text; each masks places that are at least `APART` tokens apart.
+        """
+        rows: list[Row] = []
+        owners: list[list[int]] = []
+        for some, first, last in self._stretches(reading, places):
+            for group in _far_apart(places, some):
+                rows.append(self._hide(reading, [places[i] for i in group], first, last))
+                owners.append(group)
+
+        def answers_of(which: int, log_p: torch.Tensor) -> list[tuple[int, Answer]]:
+            best, order = log_p.topk(min(RANKED, log_p.shape[1]))
+            found = []
+            for i, line, values, tokens in zip(owners[which], log_p, best.tolist(), order.tolist(), strict=True):
+                wanted = dict(zip(asked[i], line[list(asked[i])].tolist(), strict=True))
+                found.append((i, Answer(wanted, list(zip(tokens, values, strict=True)))))
+            return found
+
+        answers = dict(pair for pairs in self._ask(rows, answers_of) for pair in pairs)
+        return [answers[i] for i in range(len(places))]
+
+    def chain(self, reading: Reading, candidates: Sequence[tuple[Place, list[int]]]) -> list[float]:
+        """Return the exact log p(w | both sides) of candidates of any length; a common beginning shares rows."""
+        asked: dict[tuple[int, ...], Row] = {}
+        wanted: dict[tuple[int, ...], list[tuple[int, int]]] = {}  # for each row, the candidates and their tokens
+        mask = self.process.mask
+        for i, (place, word) in enumerate(candidates):
+            before, after = self._sides(reading, place, len(word))
+            for j, token in enumerate(word):
+                row = [*before, *word[:j], *[mask] * (len(word) - j), *after]
+                asked.setdefault((len(before) + j, *row), Row(row, [len(before) + j]))
+                wanted.setdefault((len(before) + j, *row), []).append((i, token))
+        totals = [0.0] * len(candidates)
+        needed = list(wanted.values())
+
+        def terms(which: int, log_p: torch.Tensor) -> list[tuple[int, float]]:
+            return [(i, float(log_p[0, token])) for i, token in needed[which]]
+
+        for pairs in self._ask(list(asked.values()), terms):
+            for i, term in pairs:
+                totals[i] += term
+        return totals
+
+    def _sides(self, reading: Reading, place: Place, inside: int) -> tuple[list[int], list[int]]:
+        side = max(0, min(self.model.length, WINDOW) - inside) // 2
+        return reading.tokens[max(0, place.start - side) : place.start], reading.tokens[place.stop : place.stop + side]
+
+    @property
+    def margin(self) -> int:
+        """Minimum number of context tokens on either side of a stretch."""
+        return self.model.length // 8
+
+    def _stretches(self, reading: Reading, places: Sequence[Place]) -> Iterator[tuple[list[int], int, int]]:
+        """Yield the places of each stretch of the text, and the first and last token of its window."""
+        room = self.model.length - 2 * self.margin
+        some: list[int] = []
+        for i in sorted(range(len(places)), key=places.__getitem__):
+            if some and places[i].stop - places[some[0]].start > room:
+                yield self._stretch(reading, places, some)
+                some = []
+            some.append(i)
+        if some:
+            yield self._stretch(reading, places, some)
+
+    def _stretch(self, reading: Reading, places: Sequence[Place], some: list[int]) -> tuple[list[int], int, int]:
+        first, last = places[some[0]].start, max(places[i].stop for i in some)
+        return some, max(0, first - self.margin), min(len(reading.tokens), last + self.margin)
+
+    def _hide(self, reading: Reading, places: Sequence[Place], first: int, last: int) -> Row:
+        """Return the tokens from first to last with one mask for each place."""
+        tokens: list[int] = []
+        asked = []
+        at = first
+        for place in places:
+            tokens += reading.tokens[at : place.start]
+            asked.append(len(tokens))
+            tokens.append(self.process.mask)
+            at = place.stop
+        tokens += reading.tokens[at : max(at, last)]
+        return Row(tokens[: self.model.length], asked)
+
+    def _padded(self, tokens: int) -> int:
+        return max(tokens, min(self.model.length, -(-tokens // ROUND) * ROUND))
+
+    def _ask(self, rows: list[Row], use: Callable[[int, torch.Tensor], Result]) -> Iterator[Result]:
+        """Yield use(i, log μ [n, K] at the places of row i) for all rows, grouped by length.
+
+        Rows are padded with masks to a multiple of `ROUND` tokens, so that a network call evaluates many.
+        """
+        self.model.network.eval()
+        process, device = self.process, self.model.device
+
+        def read(batch: tuple[int, list[int]]) -> list[Result]:
+            length, some = batch
+            x = torch.full((len(some), length), process.mask)
+            where = torch.zeros(x.shape, dtype=torch.bool)
+            for line, i in enumerate(some):
+                x[line, : len(rows[i].tokens)] = torch.tensor(rows[i].tokens)
+                where[line, rows[i].places] = True
+            share = (x == process.mask).double().mean(1)
+            t = share if process.per_token else process.schedule.inverse(1 - share)
+            log_p = predict_clean(self.model.denoiser, process, x.to(device), t.to(device), where.to(device)).cpu()
+            parts = log_p.split([len(rows[i].places) for i in some])
+            return [use(i, part) for i, part in zip(some, parts, strict=True)]
+
+        batches = list(_batches([self._padded(len(row.tokens)) for row in rows], device))
+        for results in calls_at_once(read, batches, device):
+            yield from results
+
+
+def reads_words(model: "Model") -> bool:
+    """Return whether a model has masked noise over word pieces, so that most words are one token."""
+    return isinstance(model.process, Masked) and model.codec.joins_blanks
+
+
+@lru_cache(maxsize=8)
+def words_of(codec: Codec) -> dict[int, str]:
+    """Return the tokens of a codec that are a blank and letters, without the blank."""
+    shown = ((token, codec.decode([token])) for token in range(codec.vocab) if token != codec.end)
+    return {token: text[1:] for token, text in shown if text[:1] == " " and text[1:].isalpha() and text.isascii()}
+
+
+@lru_cache(maxsize=8)
+def has_letters_only(codec: Codec) -> bool:
+    """Return whether all tokens longer than one character consist of a…z and blanks."""
+    texts = (codec.decode([token]) for token in range(codec.vocab) if token != codec.end)
+    longer = [text for text in texts if len(text) > 1]
+    return bool(longer) and all(not text.strip(LETTERS) for text in longer)
+
+
+def _far_apart(places: Sequence[Place], some: list[int]) -> list[list[int]]:
+    """Group the places so that at least `APART` tokens lie between any two in a group."""
+    groups: list[list[int]] = []
+    for i in some:
+        free = next((group for group in groups if places[group[-1]].stop + APART <= places[i].start), None)
+        if free is None:
+            groups.append([i])
+        else:
+            free.append(i)
+    return groups
+
+
+def _batches(lengths: Sequence[int], device: torch.device) -> Iterator[tuple[int, list[int]]]:
+    """Yield batches of rows of equal length: the length and the indices of the rows."""
+    by_length: dict[int, list[int]] = {}
+    for i, length in enumerate(lengths):
+        by_length.setdefault(length, []).append(i)
+    for length, rows in by_length.items():
+        at_once = rows_at_once(length, ROWS, device)
+        yield from ((length, rows[first : first + at_once]) for first in range(0, len(rows), at_once))

@@ -1,0 +1,277 @@
+"""Tensors as one safetensors file with a checksum, so that damage is found and not computed with.
+
+The card of a model, card.md in its folder: what it was trained on, by which command, how good it is, and what it writes.
+
+The first line that is no heading describes the model.
+
+Weights as they lie on the disk: in half precision, or in eight bits with scales. Loaded, they are float32 again.
+
+int8: row i of a matrix (or of what has more dimensions, by its first) is kept as whole numbers q_i and one scale s_i,
+
+    s_i = max_j |w_ij| / 127,   q_ij = round(w_ij / s_i),   so that |w_ij - s_i q_ij| <= s_i / 2.
+
+The scales are float32, in a tensor of their own named NAME.int8_scale; vectors are float16. A file of this kind says so in what
+it says about itself, since whole numbers are not weights otherwise.
+
+The files of a saved model, read with care: what is damaged is named in one sentence, and nothing is unpickled.
+
+A folder holds config.json (method, length, labels, codec, network), model.safetensors and, where needed, codec files.
+"""
+
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from unnoise.files import BUNDLED, read_bytes
+
+ABOUT = "unnoise"  # the one entry of metadata (the order of several is not fixed): JSON
+CHECKSUM = "crc32"  # in it
+
+
+def checksum(tensors: Mapping[str, Tensor]) -> str:
+    """The CRC-32 of names, kinds of number, shapes and bytes."""
+    value = 0
+    for name in sorted(tensors):
+        tensor = tensors[name].contiguous()
+        value = zlib.crc32(f"{name} {tensor.dtype} {list(tensor.shape)};".encode(), value)
+        value = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, value)
+    return f"{value:08x}"
+
+
+def packed(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> bytes:
+    """The content of a file, with what is to be said about it; ValueError if a tensor holds numbers that are not finite."""
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    for name, tensor in plain.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise ValueError(f"{name} holds numbers that are not finite")
+    return save(plain, metadata={ABOUT: json.dumps({**about, CHECKSUM: checksum(plain)}, allow_nan=False)})
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What is said about a file, and its tensors, or ValueError; a file that nothing is said about is taken as it is."""
+    if not path.is_file():  # a pipe may never end
+        raise ValueError("it is not an ordinary file")
+    try:
+        with safe_open(path, "pt") as file:
+            about = json.loads((file.metadata() or {}).get(ABOUT, "{}"))
+        tensors = load_file(path)
+    except (SafetensorError, OSError, json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"it is damaged or cut short ({error})") from error
+    if not isinstance(about, dict) or (about and about.get(CHECKSUM) != checksum(tensors)):
+        raise ValueError("it is damaged: its numbers are not those that were saved")
+    return about, tensors
+
+
+CARD = "card.md"
+LARGEST_CARD = 2**20  # bytes
+
+
+def read_card(folder: Path) -> str:
+    """The card in a folder, empty where there is none; ValueError if it is no text."""
+    path = folder / CARD
+    if not path.exists():
+        return ""
+    try:
+        return read_bytes(path, LARGEST_CARD, "card").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text in UTF-8 ({error})") from error
+
+
+def card_lines(card: str) -> list[str]:
+    """The lines of a card without headings and empty ones, a row of a table as `name: words`."""
+    lines = (line.strip() for line in card.splitlines())
+    kept = (line for line in lines if line and not line.startswith("#") and set(line) - set("|-: "))
+    return [line.strip("| ").replace(" | ", ": ", 1) if line.startswith("|") else line for line in kept]
+
+
+def card_description(card: str) -> str:
+    """The first of these lines, in which a card says what the model is."""
+    return next(iter(card_lines(card)), "")
+
+
+DTYPE = "dtype"  # said in the file of the weights, where they are int8
+SCALE = ".int8_scale"
+LEVELS = 127
+PRECISIONS = ("float32", "float16", "bfloat16", "int8")
+_FLOATING = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def check_precision(dtype: str) -> None:
+    """ValueError unless weights can be saved as this."""
+    if dtype not in PRECISIONS:
+        raise ValueError(f"weights are saved as {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}, found {dtype!r}")
+
+
+def narrowed(weights: Mapping[str, Tensor], dtype: str | None) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Weights in this precision (as they are for None), and what the file must say about them.
+
+    ValueError, beginning with the name of the weight, where one holds numbers beyond the precision.
+    """
+    if dtype is None:
+        return dict(weights), {}
+    if dtype in _FLOATING:
+        return {name: _cast(name, value, _FLOATING[dtype]) for name, value in weights.items()}, {}
+    check_precision(dtype)
+    found: dict[str, Tensor] = {}
+    for name, value in weights.items():
+        if value.dim() < 2 or not value.is_floating_point():
+            found[name] = _cast(name, value, torch.float16)
+            continue
+        rows = value.detach().float().flatten(1)
+        scale = rows.abs().amax(1) / LEVELS if rows.numel() else rows.new_zeros(len(rows))
+        found[name + SCALE] = scale
+        found[name] = (rows / scale.clamp(min=torch.finfo(scale.dtype).tiny)[:, None]).round().to(torch.int8).view(value.shape)
+    return found, {DTYPE: "int8"}
+
+
+def _cast(name: str, value: Tensor, dtype: torch.dtype) -> Tensor:
+    if not value.is_floating_point():
+        return value
+    if float(value.abs().max() if value.numel() else 0) > torch.finfo(dtype).max:
+        kind = str(dtype).removeprefix("torch.")
+        raise ValueError(f"{name} holds numbers that are too large for {kind}")
+    return value.detach().to(dtype)
+
+
+def widened(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The weights of a file, with int8 ones multiplied out where the file announces them; ValueError if scales are missing."""
+    announced = about.get(DTYPE)
+    if announced not in (None, "int8"):
+        raise ValueError(f"it says that its weights are {announced!r}, which this version of unnoise does not read")
+    if announced is None:
+        return dict(tensors)
+    weights = {}
+    for name, value in tensors.items():
+        if name.endswith(SCALE):
+            if name.removesuffix(SCALE) not in tensors:
+                raise ValueError(f"there are scales {name} and no weight that they belong to")
+            continue
+        scale = tensors.get(name + SCALE)
+        if value.dtype != torch.int8:
+            if scale is not None:
+                raise ValueError(f"the weight {name} has scales and is not int8 but {value.dtype}")
+            weights[name] = value
+        elif scale is None:
+            raise ValueError(f"the weight {name} is int8 and has no scales ({name}{SCALE})")
+        elif value.dim() < 2 or scale.shape != value.shape[:1] or not scale.is_floating_point():
+            raise ValueError(f"the weight {name} has shape {list(value.shape)}, and its scales {list(scale.shape)}")
+        elif not bool(torch.isfinite(scale).all()):
+            raise ValueError(f"the scales of the weight {name} hold numbers that are not finite")
+        else:
+            weights[name] = value.float() * scale.float().view(-1, *[1] * (value.dim() - 1))
+    return weights
+
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+DIGEST = "digest"  # said in the file of the weights
+LARGEST_CONFIG = 64 * 2**20  # bytes
+FIELDS = {"method": str, "length": int, "labels": list, "codec": dict, "network": dict, "notes": dict}
+FORMAT = "unnoise-2"
+RENAMED = {".film.": ".adaln.", "network.clock.": "network.time_embed."}  # weights since format 1
+
+
+def read_described(folder: Path) -> Any:
+    """What config.json holds, whoever wrote it, or ValueError."""
+    if not folder.is_dir():
+        raise ValueError(
+            f"there is no model in {folder}: give a folder that `unnoise train` wrote, or a name from `unnoise ls`"
+        )
+    if not (folder / CONFIG).exists():
+        raise ValueError(f"{folder} holds no model: {CONFIG} is missing")
+    try:
+        return json.loads(read_bytes(folder / CONFIG, LARGEST_CONFIG, "configuration").decode("utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"{folder / CONFIG} is damaged: {error}") from error
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """What the config.json of a saved model holds, or ValueError."""
+    config = read_described(folder)
+    if isinstance(config, dict) and config.get("format") == "unnoise-1":
+        try:
+            return upgraded(config)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{folder / CONFIG} does not describe a model ({error})") from error
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise ValueError(f"{folder / CONFIG} is not a configuration that this version of unnoise reads")
+    for field, kind in FIELDS.items():
+        if not isinstance(config.get(field), kind) or isinstance(config.get(field), bool):
+            raise ValueError(f"{folder / CONFIG} has no {field} as it should be")
+    if not all(isinstance(label, str) for label in config["labels"]):
+        raise ValueError(f"{folder / CONFIG} has labels that are no names")
+    return config
+
+
+def folder_of(path: str | Path) -> Path:
+    """The folder of a bundled model by its name ("wiki"), or the path itself."""
+    bundled = BUNDLED / path
+    return bundled if (bundled / CONFIG).exists() else Path(path)
+
+
+def digest(config: dict[str, Any], codec_identity: str) -> str:
+    """What the weights belong to: everything of a configuration that changes what they mean."""
+    meaning = {field: config[field] for field in ("method", "length", "labels", "network")} | {"codec": codec_identity}
+    return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
+
+
+def upgraded(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration of the first format in the present one."""
+    network = dict(config["network"])
+    network["attention_every"] = network.pop("every", 1)
+    codec = dict(config["codec"])
+    if codec.get("kind") in ("pixels", "bpe"):
+        codec.pop("end", None)
+    return {
+        "format": FORMAT,
+        "method": config["method"],
+        "length": network["length"] - bool(network.get("gaps", False)),
+        "labels": [str(i) for i in range(network.get("labels", 0))],
+        "codec": codec,
+        "network": {"name": "transformer", "config": network},
+        "notes": config.get("notes", {}),
+    }
+
+
+def other_weights(folder: Path) -> str:
+    """A hint, where a folder has a pickle instead of the weights."""
+    pickled = [path.name for path in folder.iterdir() if path.suffix in (".pt", ".pth", ".bin", ".ckpt", ".pkl")]
+    return f"; {pickled[0]} is a pickle, which unnoise does not open" if pickled else ""
+
+
+def read_weights(path: Path, belongs_to: str) -> dict[str, Tensor]:
+    """The tensors of model.safetensors, or ValueError; a pickle is refused, and weights that belong to something else.
+
+    belongs_to: the digest of the configuration and codec. Weights of the first format have none and are taken as they are.
+    Whole numbers are refused, unless the file announces them and has their scales.
+    """
+    if not path.is_file():
+        raise ValueError("it is not an ordinary file")
+    with open(path, "rb") as file:
+        start = file.read(9)
+    # a safetensors file begins with the length of its header, eight bytes of which the first may be any, and then {
+    if start[8:] != b"{" and (start[:2] == b"PK" or start[:1] == b"\x80"):
+        raise ValueError("it is a pickle, which unnoise does not open; convert it to safetensors")
+    about, found = read_tensors(path)
+    if about.get(DIGEST, belongs_to) != belongs_to:
+        raise ValueError(f"it was saved with another configuration or codec; {CONFIG} or a codec file was changed since")
+    found = widened(found, about)
+    for name, value in found.items():
+        if not value.is_floating_point():
+            raise ValueError(f"the weight {name} has whole numbers ({value.dtype}), not floating-point ones")
+        if not bool(torch.isfinite(value).all()):
+            raise ValueError(f"the weight {name} holds numbers that are not finite")
+    return {_present_name(name): value for name, value in found.items()}
+
+
+def _present_name(name: str) -> str:
+    for before, now in RENAMED.items():
+        name = name.replace(before, now)
+    return name

@@ -1,0 +1,124 @@
+"""Tokenizers of published models: tokenizer.json, or GPT-2's vocab.json and merges.txt, next to the weights.
+
+A codec chosen by the user for a published model without a tokenizer.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+
+from unnoise.checkpoint.published.reader import Published
+from unnoise.data import Codec, codec as codec_named, codec_kind
+from unnoise.data.codec import Characters, Codec, Text8
+from unnoise.data.codec_names import Numbers
+from unnoise.data.tokenizer import END, FILE, Bpe, Bytes, PretrainedTokenizer, read_tokenizer
+from unnoise.files import read_bytes
+
+GPT2_FILES = ("vocab.json", "merges.txt")
+MASK = "[MASK]"
+MAX_CONFIG_BYTES = 64 * 2**20
+
+
+def find_tokenizer(folder: Path, gpt2: bool = True) -> Tokenizer | None:
+    """Load the tokenizer of a folder, or return None if there is none. gpt2: accept vocab.json and merges.txt as GPT-2's."""
+    if (folder / FILE).exists():
+        return read_tokenizer(folder / FILE)
+    if gpt2 and all((folder / name).exists() for name in GPT2_FILES):
+        return Bpe.gpt2(folder).tokenizer
+    return None
+
+
+def codec_for(tokenizer: Tokenizer | None, vocab: int, end: int | None = None, *, drop_added: bool = False) -> Codec:
+    """Return the codec of a model with tokens 0…vocab − 1: its tokenizer, or plain numbers without one.
+
+    end: the EOS token. Diffusion models trained on windows of a stream have none.
+    drop_added: remove added tokens ≥ vocab (a mask, padding) from the tokenizer, since no text contains them.
+    """
+    if tokenizer is None:
+        return Numbers(vocab, end)
+    return PretrainedTokenizer(_without_added(tokenizer, vocab) if drop_added else tokenizer, vocab, end)
+
+
+def _without_added(tokenizer: Tokenizer, vocab: int) -> Tokenizer:
+    described = json.loads(tokenizer.to_str())
+    added = described.get("added_tokens") or []
+    kept = [token for token in added if token["id"] < vocab]
+    if len(kept) == len(added):
+        return tokenizer
+    try:
+        return Tokenizer.from_str(json.dumps(described | {"added_tokens": kept}))
+    except Exception as error:  # the library raises bare exceptions
+        raise ValueError(f"the tokens ≥ {vocab} cannot be removed from its tokenizer ({error})") from error
+
+
+def special_token(folder: Path, tokenizer: Tokenizer, kind: str) -> int | None:
+    """Return the number of a token such as `mask_token`, if tokenizer_config.json or special_tokens_map.json names it."""
+    for file in ("tokenizer_config.json", "special_tokens_map.json"):
+        if not (folder / file).exists():
+            continue
+        try:
+            named = json.loads(read_bytes(folder / file, MAX_CONFIG_BYTES, "configuration"))[kind]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+        text = named.get("content") if isinstance(named, Mapping) else named
+        if isinstance(text, str) and tokenizer.token_to_id(text) is not None:
+            return tokenizer.token_to_id(text)
+    return None
+
+
+def tokenizer_of_codec(codec: Codec) -> Tokenizer | None:
+    """Return a codec of ours as a tokenizer.json, or None if it does not encode text. It drops unknown characters."""
+    match codec:
+        case Bpe() | PretrainedTokenizer():
+            return codec.tokenizer
+        case Text8() | Characters():
+            tokenizer = Tokenizer(models.BPE({symbol: i for i, symbol in enumerate(codec.symbols)}, []))
+            tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+            tokenizer.decoder = decoders.Fuse()
+        case Bytes():
+            alphabet = {symbol: byte for byte, symbol in enumerate(_byte_symbols())}
+            tokenizer = Tokenizer(models.BPE(alphabet, []))
+            tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+            tokenizer.decoder = decoders.ByteLevel()
+        case _:
+            return None
+    if codec.end is not None:
+        tokenizer.add_special_tokens([AddedToken(END, special=True, normalized=False)])
+    return tokenizer
+
+
+def _byte_symbols() -> list[str]:
+    """Return the symbol of each byte in byte-level BPE: printable bytes stand for themselves, others start at 256 (GPT-2)."""
+    printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printed]
+    return [chr(byte) if byte in printed else chr(256 + others.index(byte)) for byte in range(256)]
+
+
+def with_codec(model: Published, chosen: str | Path | Codec) -> Published:
+    """Return the model with another codec; raise ValueError if it has a tokenizer or a different number of tokens.
+
+    chosen: a codec, its name, a tokenizer.json, or a folder with one or with GPT-2's vocab.json and merges.txt.
+    """
+    vocab, end = model.codec.vocab, model.codec.end
+    if not isinstance(model.codec, Numbers):
+        raise ValueError(f"this model has a tokenizer ({codec_kind(model.codec)}): leave the codec out")
+    path = None if isinstance(chosen, Codec) else Path(chosen)
+    tokenizer = None
+    if path is not None and path.is_dir():
+        tokenizer = find_tokenizer(path)
+    elif path is not None and path.is_file():
+        tokenizer = read_tokenizer(path)
+    if tokenizer is not None:
+        found = codec_for(tokenizer, vocab, end, drop_added=True)
+    else:
+        found = chosen if isinstance(chosen, Codec) else codec_named(str(chosen))
+    if found.vocab != vocab:
+        name = codec_kind(chosen) if isinstance(chosen, Codec) else chosen
+        raise ValueError(
+            f"the codec {name} has {found.vocab:,} tokens, and the model {vocab:,}; if the mask is one of the tokens, "
+            "give it as mask_token"
+        )
+    return replace(model, codec=found)

@@ -1,0 +1,175 @@
+"""Graceful stop on Ctrl-C or SIGTERM.
+
+Options that several commands share, and functions that turn them into models, devices and texts.
+
+Functions import torch when they are called, so that `unnoise --help` answers at once.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from tyro.conf import UseAppendAction, arg
+
+from unnoise.files import BUNDLED as BUNDLED_MODELS
+
+if TYPE_CHECKING:
+    from unnoise.model.model import Model
+
+
+class StopRequest:
+    """Flag set by the first Ctrl-C or SIGTERM, after which training finishes its step and saves. The second stops at once."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def __call__(self) -> bool:
+        return self.requested
+
+    def __enter__(self) -> "StopRequest":
+        self.before = {number: signal.signal(number, self._request) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+        print("\nstopping after this step …", file=sys.stderr)
+
+
+BUNDLED = "stories"
+DEFAULT_MODEL = f"the newest model in runs/, or the bundled model {BUNDLED}"
+Json = Annotated[bool, arg(name="json", help="Print one JSON object.")]
+Dark = Annotated[bool, arg(help="Use a dark background for the picture.")]
+ModelName = Annotated[
+    str | None,
+    arg(help=f"Folder of a model, name of a bundled model, or Hugging Face hub id; default: {DEFAULT_MODEL}."),
+]
+ModelNames = Annotated[
+    tuple[str, ...],
+    arg(
+        help="Folder of a model, name of a bundled model, or Hugging Face hub id. Repeat --model to compare several models. "
+        f"Default: {DEFAULT_MODEL}."
+    ),
+    UseAppendAction,
+]
+Layout = Literal["mdlm", "sedd", "bd3lm", "udlm", "duo", "gidd", "flexmdm"]  # published layouts that can be written
+Device = Annotated[str, arg(help="Device: auto, cpu, cuda, mps, …")]
+Seed = Annotated[int, arg(help="Random seed.")]
+
+
+def model_folders() -> list[Path]:
+    """Return the folders of the bundled models, then of those in runs/, oldest first. The last is the default model."""
+    bundled = sorted(
+        (path.parent for path in BUNDLED_MODELS.glob("*/config.json")), key=lambda path: (path.name == BUNDLED, path.name)
+    )
+    runs = sorted(Path("runs").glob("*/config.json"), key=lambda path: path.stat().st_mtime)
+    return [*bundled, *(path.parent for path in runs)]
+
+
+def bundled(folder: Path) -> bool:
+    """Return whether a model comes with the package."""
+    return folder.parent == BUNDLED_MODELS
+
+
+def open_model(
+    name: str | None, device: str, mask_token: int | None = None, method: str | None = None, codec: str | None = None
+) -> "Model":
+    """Load a model by its name, or the default model. See `unnoise.load` for the other arguments."""
+    from unnoise.model.io import load
+
+    return load(folder_of(name), mask_token, method, codec).to(device_named(device))
+
+
+def named_models(names: Sequence[str]) -> dict[str, Path]:
+    """Return the folders of models by short, distinct names. Without names, return the default model."""
+    if len(set(names)) < len(names):
+        raise ValueError(f"give each --model once, found {' '.join(names)}")
+    folders = {name: folder_of(name) for name in names} or {model_folders()[-1].name: model_folders()[-1]}
+    short = [Path(name).name for name in folders]
+    return {last if short.count(last) == 1 else name: folders[name] for name, last in zip(folders, short, strict=True)}
+
+
+def open_models(names: Sequence[str], device: str) -> "dict[str, Model]":
+    """Load several models, by short names."""
+    return {title: open_model(str(folder), device) for title, folder in named_models(names).items()}
+
+
+def only_model(names: Sequence[str], what: str) -> str | None:
+    """Return the only name, or None if there is none. Raise ValueError if there are several."""
+    if len(names) > 1:
+        raise ValueError(f"{what} takes one --model, found {' and '.join(names)}")
+    return names[0] if names else None
+
+
+def folder_of(name: str | None) -> Path:
+    """Return the folder of a model, by default of the default model."""
+    from unnoise.checkpoint.format import folder_of
+
+    return model_folders()[-1] if name is None else folder_of(name)
+
+
+def device_named(name: str) -> str:
+    """Return the name of a device that works. `auto` is CUDA if it is available, otherwise the CPU."""
+    import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        if "device type at start of device string" in str(error):
+            raise ValueError(f"unknown device {name!r}: use auto, cpu, cuda, mps or another device of torch") from error
+        raise ValueError(f"the device {name!r} cannot be used here: {str(error).splitlines()[0]}") from error
+    return name
+
+
+def text_of(argument: str) -> str:
+    """Return the text of a file, standard input for `-`, or the argument itself."""
+    from unnoise.data.corpus import read_text
+
+    if argument == "-":
+        return sys.stdin.read()
+    path = Path(argument)
+    try:
+        if path.is_file():
+            return read_text(path)
+        if path.is_dir() and (os.sep in argument or argument in (".", "..")):
+            raise ValueError(f"{argument} is a folder: give a text, a file, or - for standard input")
+    except OSError:  # the text is too long for the name of a file
+        return argument
+    if " " not in argument and (path.suffix in (".txt", ".md", ".gz") or argument.startswith(("/", "./", "../", "~/"))):
+        raise ValueError(f"there is no file {argument}: give the path of a file, or a text in quotes")
+    return argument
+
+
+def printable(value: object) -> str:
+    """Return a value without control characters, which could take over the terminal."""
+    return "".join(c if c.isprintable() else "�" for c in str(value))
+
+
+def say_read(read: str | None) -> None:
+    """Print to stderr how the codec encoded a text, if it changed the text (see `Codec.read_as`)."""
+    if read is not None:
+        print(f"the model's codec reads this text as {read[:200]!r}{'…' if len(read) > 200 else ''}", file=sys.stderr)
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """Return a share in percent. A positive share that would round to zero is shown as "< 1 %"."""
+    least = 10.0**-digits
+    return f"< {least:g} %" if 0 < 100 * share <= least / 2 else f"{100 * share:.{digits}f} %"
+
+
+def at_least(least: int, **counts: int | None) -> None:
+    """Raise ValueError if a number is too small, with the name of its option."""
+    for name, count in counts.items():
+        if count is not None and count < least:
+            raise ValueError(f"--{name.replace('_', '-')} must be ≥ {least}, found {count}")

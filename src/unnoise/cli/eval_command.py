@@ -1,0 +1,372 @@
+"""`unnoise score` and `unnoise eval`.
+
+`unnoise compare`: several methods with the same data, budget and network.
+"""
+
+import json
+import sys
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import Positional, Suppress, UseAppendAction, arg
+
+from unnoise.apps.protocols.command import cell_line, described
+from unnoise.cli.command_base import (
+    DEFAULT_MODEL,
+    Device,
+    Json,
+    ModelName,
+    Seed,
+    at_least,
+    device_named,
+    folder_of,
+    open_model,
+    say_read,
+    text_of,
+)
+from unnoise.cli.workers import MANY, Workers, chosen_workers, run_together
+from unnoise.published_tables import table as published_table
+from unnoise.training.training_options import RunOptions
+
+if TYPE_CHECKING:
+    from unnoise.apps.protocols.protocols import Evaluation, ProtocolOptions
+    from unnoise.evaluation.compare import Comparison
+    from unnoise.evaluation.table_text import Cell
+    from unnoise.model.likelihood import Score
+    from unnoise.model.model import Model
+    from unnoise.training.trainer import Report, TrainingRun
+
+StandardError = Annotated[
+    float,
+    arg(help="Target for the standard error in bits per character. A pilot determines the number of draws; 0 takes all draws."),
+]
+
+
+@dataclass
+class ScoreCommand:
+    """Measure the bits per character of a text: exact for ar, an upper bound for other methods.
+
+    Example: unnoise score "the state of the union is strong" --model runs/first
+    """
+
+    text: Annotated[Positional[str], arg(metavar="TEXT", help="A text, a file, or - for standard input.")]
+    model: ModelName = None
+    samples: Annotated[
+        int | None,
+        arg(help="Largest number of draws of the bound; default: 32, or 2 with --orders. A standard error needs 16."),
+    ] = None
+    orders: Annotated[
+        int | None,
+        arg(help="Unmasking orders to average over: a tighter bound, for masked models without time conditioning."),
+    ] = None
+    error: StandardError = 0.01
+    seed: Seed = 0
+    device: Device = "auto"
+    as_json: Json = False
+
+    def run(self) -> int:
+        return run_together(1, self.device, self._score, self._show)
+
+    def _score(self, device: str) -> "tuple[Model, Score]":
+        from unnoise import distributed
+
+        model = open_model(self.model, device)
+        text = distributed.each(1, lambda _: text_of(self.text))[0]  # only one process can read standard input
+        return model, model.score(text, self.samples, self.seed, self.error, self.orders)
+
+    def _show(self, found: "tuple[Model, Score]") -> int:
+        from unnoise.evaluation.dataset import bound_kind
+
+        model, score = found
+        say_read(score.read)
+        if self.as_json:
+            print(json.dumps(asdict(score)))
+            return 0
+        orders = "" if score.orders is None else f" of {score.orders} orders"
+        drawn = ", all choices of masks" if score.enumerated else _drawn(score.stderr, score.draws, score.interval)
+        print(
+            f"{score.bits_per_char:.4f} bits per {model.codec.unit} ({bound_kind(model)}{orders}{drawn}), "
+            f"{score.nats:.1f} nats in all"
+        )
+        if score.windows > 1:
+            print(f"the text is longer than {model.length} tokens: scored in {score.windows} independent windows")
+        if score.stderr is None:
+            print(f"too few draws for a standard error ({score.draws}): pass --samples 16 or more", file=sys.stderr)
+        elif not score.reached:
+            _tell_missed(score.stderr, self.error, score.draws)
+        return 0
+
+
+@dataclass
+class EvalCommand:
+    """Measure bits per character over a data set.
+
+    --protocol also follows the evaluation protocol of a paper, and --table fills a published table.
+
+    Example: unnoise eval --model runs/first --data path/to/text8 --split test
+
+    Example: unnoise eval --model runs/first --data path/to/wikitext2 --protocol mdlm
+
+    Example: unnoise eval --model runs/first --data path/to/text8 --table text8
+    """
+
+    data: Annotated[
+        str, arg(help="Data as for train; for a protocol also the file of a benchmark, for a table a folder of data sets.")
+    ] = "sotu"
+    model: Annotated[
+        UseAppendAction[tuple[str, ...]],
+        arg(help=f"Model as for score; default: {DEFAULT_MODEL}. Repeat --model for several rows of a table."),
+    ] = ()
+    split: Annotated[str | None, arg(help="train, valid or test; default: test, or the split of the benchmark.")] = None
+    protocol: Annotated[
+        str | None,
+        arg(help="Protocol of a paper: bound, mdlm, sedd, bd3lm, duo or md4. Its number is reported next to the true bound."),
+    ] = None
+    benchmark: Annotated[
+        str | None,
+        arg(
+            help="Benchmark for a protocol: lambada, wikitext2, wikitext103, ptb, lm1b, ag_news, arxiv, pubmed, text8, enwik8 "
+            "or plain; default: the benchmark named in the path, or plain."
+        ),
+    ] = None
+    table: Annotated[
+        str | None,
+        arg(
+            help="Published table (see `unnoise tables`): text8, compression, zero-shot, openwebtext or images. Adds a row for "
+            "each --model, measured on the data sets of the table that are found in --data."
+        ),
+    ] = None
+    out: Annotated[
+        Path | None,
+        arg(help="Output folder of a table, default: tables/NAME. Existing cells are not computed again."),
+    ] = None
+    passes: Annotated[int, arg(help="Passes for a published number. The first gives the number, all of them its mean.")] = 2
+    texts: Annotated[
+        Literal["windows", "whole"] | None,
+        arg(help="Windows of one stream, or whole texts (lines, records) with EOS; default: as in training."),
+    ] = None
+    windows: Annotated[int | None, arg(help="Largest number of windows, evenly spaced; default: all.")] = None
+    samples: Annotated[int, arg(help="Largest number of draws of the bound for each window.")] = 16
+    error: StandardError = 0.01
+    seed: Seed = 0
+    workers: Workers = 1
+    device: Device = "auto"
+    as_json: Json = False
+
+    def run(self) -> int:
+        at_least(1, windows=self.windows)
+        at_least(1, samples=self.samples)
+        workers = chosen_workers(self.workers, self.windows or MANY, self.as_json)
+        if self.table is not None:
+            published_table(self.table)
+            return run_together(workers, self.device, self._table, self._show_table)
+        if len(self.model) > 1:
+            raise ValueError("several models need --table, such as --table zero-shot: give it, or one --model")
+        if self.protocol is not None:
+            return run_together(workers, self.device, self._by_protocol, self._show_protocol)
+        if self.benchmark is not None:
+            raise ValueError("--benchmark needs a protocol: give --protocol too, such as --protocol mdlm")
+        return run_together(workers, self.device, self._evaluate, self._show)
+
+    @property
+    def _name(self) -> str | None:
+        return self.model[0] if self.model else None
+
+    def _options(self, protocol: str) -> "ProtocolOptions":
+        from unnoise.apps.protocols.protocols import ProtocolOptions
+
+        return ProtocolOptions(
+            protocol=protocol,
+            benchmark=self.benchmark,
+            split=self.split,
+            windows=self.windows,
+            draws=self.samples,
+            passes=self.passes,
+            seed=self.seed,
+        )
+
+    def _by_protocol(self, device: str) -> "Evaluation":
+        from unnoise.apps.protocols.protocols import evaluate
+
+        model = open_model(self._name, device)
+        if model.codec.grid:
+            raise ValueError("protocols are for texts, and this is a model of images")
+        label = f"the model {self._name or folder_of(None).name}"
+        return evaluate(model, self.data, self._options(self.protocol or "bound"), label=label)
+
+    def _show_protocol(self, found: "Evaluation") -> int:
+        print(json.dumps(found.as_dict()) if self.as_json else described(found))
+        return 0
+
+    def _table(self, device: str) -> "list[Cell]":
+        from unnoise.apps.protocols.tables import measured_table
+
+        table = published_table(self.table or "")
+        options = replace(self._options(self.protocol or table.protocol), benchmark=None, split=None)
+        show = None if self.as_json else lambda cell: print(cell_line(table, cell), flush=True)
+        return measured_table(
+            table,
+            self.model or (str(folder_of(None)),),
+            self.data,
+            options,
+            out=self._table_folder,
+            load=lambda name: open_model(name, device),
+            on_cell=show,
+        )
+
+    @property
+    def _table_folder(self) -> Path:
+        return self.out or Path("tables") / (self.table or "")
+
+    def _show_table(self, cells: "list[Cell]") -> int:
+        folder = self._table_folder
+        if self.as_json:
+            print(json.dumps({"out": str(folder), "cells": [asdict(cell) for cell in cells]}))
+        else:
+            text = (folder / f"{self.table}.md").read_text(encoding="utf-8")
+            print(f"\n{text}\nwrote {folder / str(self.table)}.md and .csv")
+        return 0
+
+    def _evaluate(self, device: str) -> "tuple[Model, dict[str, Any]]":
+        from unnoise.data.corpus import corpus
+        from unnoise.evaluation.dataset import checked_cut, evaluate_split
+
+        model = open_model(self._name, device)
+        found = evaluate_split(
+            model,
+            corpus(self.data),
+            self.split or "test",
+            windows=self.windows,
+            samples=self.samples,
+            seed=self.seed,
+            error=self.error,
+            cut=checked_cut(model, self.texts),
+        )
+        return model, found
+
+    def _show(self, result: "tuple[Model, dict[str, Any]]") -> int:
+        from unnoise.evaluation.dataset import LOSSY, bound_kind, kind_of_piece
+
+        model, found = result
+        if self.as_json:
+            print(json.dumps(found))
+            return 0
+        kind = kind_of_piece(model, self.texts)
+        texts = f"{kind} of" if kind in ("images", "windows") else f"{kind} of at most"
+        print(
+            f"{found['bits_per_char']:.4f} bits per {model.codec.unit} ({bound_kind(model)}"
+            f"{_drawn(found['stderr'], found['draws'], found['interval'])}; {found['windows']} {texts} {model.length})"
+        )
+        if not found["lossless"]:
+            print(LOSSY)
+        if found["text_stderr"] is not None:
+            print(f"± {found['text_stderr']:.4f} as an estimate for all such texts, from the spread over those measured")
+        if not found["reached"]:
+            _tell_missed(found["stderr"], self.error, found["draws"])
+        return 0
+
+
+def _drawn(stderr: float | None, draws: int, interval: tuple[float, float] | None) -> str:
+    """Return a description of the standard error over the draws, or an empty string if nothing was drawn."""
+    if stderr is None or interval is None:
+        return f", from {draws} draws each" if draws > 1 else ", from one draw each"
+    return f", ± {stderr:.4f} from {draws} draws each, 95 % interval {interval[0]:.4f} to {interval[1]:.4f}" if stderr else ""
+
+
+def _tell_missed(stderr: float, error: float, draws: int) -> None:
+    """Print to stderr that the standard error is above --error, and the number of draws that would reach it."""
+    needed = float(f"{draws * (stderr / error) ** 2:.1e}")
+    print(
+        f"the standard error {stderr:.4f} is above --error {error:g}: reaching it takes about {needed:.0f} draws "
+        f"(--error 0 --samples {needed:.0f})",
+        file=sys.stderr,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareCommand(RunOptions):
+    """Train several methods with the same options and compare their bits per character.
+
+    Example: unnoise compare mdlm udlm ar --data path/to/text8 --out runs/compare --steps 1400
+    """
+
+    methods: Annotated[Positional[tuple[str, ...]], arg(metavar="METHOD", help="Methods from `unnoise ls`.")] = ()
+    method: Suppress[str] = ""
+    out: Annotated[Path, arg(help="Output folder, with one run per method. Existing runs are resumed.")] = Path("runs/compare")
+    windows: Annotated[int | None, arg(help="Largest number of test windows, evenly spaced, the same for all methods.")] = 500
+    samples: Annotated[int, arg(help="Draws of the bound for each window.")] = 2
+    device: Device = "auto"
+    as_json: Json = False
+
+    def run(self) -> int:
+        from unnoise.apps.plots.figures import plot_comparison
+        from unnoise.apps.plots.style import can_draw
+        from unnoise.evaluation.compare import Interrupted, compare
+
+        at_least(1, windows=self.windows)
+        at_least(1, samples=self.samples)
+        shared: dict[str, Any] = {field.name: vars(self)[field.name] for field in fields(RunOptions)}
+        runs = [RunOptions(**{**shared, "method": name}) for name in self.methods]
+        try:
+            rows = compare(
+                runs,
+                self.out,
+                windows=self.windows,
+                samples=self.samples,
+                device=device_named(self.device),
+                train=self._train,
+            )
+        except Interrupted as stop:
+            print(f"{stop}: run the same command again to continue", file=sys.stderr)
+            return 130
+        picture = self.out / "comparison.png"
+        if can_draw():
+            plot_comparison({name: self.out / name for name in self.methods}, picture)
+        if self.as_json:
+            results = [
+                row.figures | {k: v for k, v in asdict(row.report).items() if k in ("steps", "seconds", "tokens", "loss")}
+                for row in rows
+            ]
+            print(json.dumps({"results": results, "out": str(self.out)}))
+            return 0
+        self._print_table(rows)
+        if can_draw():
+            print(f"training curves: {picture}")
+        return 0
+
+    def _train(self, run: "TrainingRun") -> "Report":
+        from unnoise.cli.train_command import train_with_bar
+
+        if not self.as_json:
+            print(f"--- {run.model.method.name}", file=sys.stderr, flush=True)
+        return train_with_bar(run, show=not self.as_json)
+
+    def _print_table(self, rows: "list[Comparison]") -> None:
+        from unnoise.evaluation.compare import as_cells, published_column
+        from unnoise.evaluation.dataset import bound_kind, kind_of_piece
+        from unnoise.evaluation.table_text import aligned
+        from unnoise.model.draws import with_error
+
+        unit = rows[0].model.codec.unit
+        published = published_column(rows, self.data)
+        head = ["method", f"bits per {unit}", "", "loss", "tokens read", "seconds"]
+        if published:
+            head[3:3] = [*(["perplexity"] if published.perplexity else []), "published"]
+        lines = []
+        cells = {cell.found["method"]: cell.found["bound"] for cell in as_cells(rows, self.data, self.out)}
+        for row in sorted(rows, key=lambda row: row.figures["bits_per_char"]):
+            report, name = row.report, row.model.method.name
+            bits = with_error(row.figures["bits_per_char"], row.figures["stderr"])
+            line = [name, bits, bound_kind(row.model), report.loss, f"{report.tokens:,}", f"{report.seconds:.0f}"]
+            if published:
+                own = [f"{cells[name]['perplexity']:.2f}"] if published.perplexity else []
+                line[3:3] = [*own, published.results.get(name, "")]
+            lines.append(line)
+        print(f"{self.data}: the same network and budget for each\n")
+        print("\n".join(aligned(head, lines)))
+        figures = rows[0].figures
+        pieces = f"{figures['windows']} {kind_of_piece(rows[0].model)} of the {figures['split']} split"
+        print(f"\n{pieces}, the same for all methods; the models are in {self.out}")
+        if published:
+            print(published.description)

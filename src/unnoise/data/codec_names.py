@@ -1,0 +1,192 @@
+"""Codecs by name: text8, bytes, chars, bpe-4096, gpt2:FOLDER, auto, those that were registered, and those of models.
+
+Tokens as plain numbers, for a model that comes without its tokenizer.
+
+text8 with the special tokens that MDLM and UDLM give it: 35 numbers, of which 27 are symbols.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unnoise.data.codec import BLANK, Characters, Codec, Text8, Tokens, check_no_detail, check_texts
+from unnoise.data.images import Pixels
+from unnoise.data.tokenizer import Bpe, Bytes, Gpt2, PretrainedTokenizer, Text8Bpe
+from unnoise.files import BUNDLED, read_bytes
+from unnoise.registry import find, register_builtin, registered
+
+
+class Numbers(Codec):
+    """The numbers of the tokens themselves, with blanks between them: "17 4 4 92" ↔ [17, 4, 4, 92].
+
+    vocab: K. end: the token that ends a text, if there is one. A model whose tokenizer is not at hand is opened with it: tokens
+    made elsewhere go in and come out, and bits are counted per token.
+    """
+
+    kind = "numbers"
+    unit = "token"
+    separator = " "
+
+    def __init__(self, vocab: int, end: int | None = None):
+        if isinstance(vocab, bool) or not isinstance(vocab, int) or vocab < 1:
+            raise ValueError(f"a numbers codec needs a number of tokens ≥ 1, found {vocab!r}")
+        if end is not None and (isinstance(end, bool) or not isinstance(end, int) or not 0 <= end < vocab):
+            raise ValueError(f"the end token must be one of 0…{vocab - 1}, found {end!r}")
+        self.vocab, self.end = vocab, end
+
+    @classmethod
+    def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> Codec:
+        if not detail.isdigit():
+            raise ValueError(f"the codec numbers takes how many there are, as numbers-512, found {detail!r}")
+        return cls(int(detail) + end, int(detail) if end else None)
+
+    def config(self) -> dict[str, Any]:
+        return {"vocab": self.vocab, "end": self.end}
+
+    def encode(self, text: str, strict: bool = False) -> Tokens:
+        words = text.split()
+        for word in words:
+            if not (word.isascii() and word.isdigit() and int(word) < self.vocab):
+                raise ValueError(
+                    f"this model has no tokenizer: its texts are numbers of tokens, 0 to {self.vocab - 1}, with blanks between "
+                    f"them, found {word[:40]!r} (its tokenizer.json beside its weights makes them words)"
+                )
+        return np.array([int(word) for word in words], dtype=np.int64)
+
+    def decode(self, tokens: Sequence[int] | Tokens) -> str:
+        return " ".join(map(str, self.until_end(tokens)))
+
+    def count(self, text: str) -> int:
+        return len(text.split())
+
+    def show(self, token: int) -> str:
+        return "¶ " if token == self.end else f"{token} "
+
+    def show_states(self, states: Sequence[int]) -> list[str]:
+        return [self.show(state) if state < self.vocab else f"{BLANK} " for state in states]
+
+
+SPECIALS = ("[CLS]", "[SEP]", "[BOS]", "[EOS]", "[MASK]", "[PAD]", "[RESERVED]", "[UNK]")
+
+
+class Text8Specials(Codec):
+    """Numbers 0–7 are special tokens, 8–34 the symbols a…z and space. A text begins with [BOS] and ends with [EOS], where a
+    protocol says so; decoding leaves special tokens out."""
+
+    kind = "text8-35"
+    vocab = len(SPECIALS) + 27
+    begin = SPECIALS.index("[BOS]")
+
+    def __init__(self, end: bool = True):
+        self.end = SPECIALS.index("[EOS]") if end else None
+        self._symbols = Text8()
+
+    @classmethod
+    def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Text8Specials":
+        check_no_detail(cls.kind, detail)
+        return cls()
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], folder: Any) -> "Text8Specials":
+        return cls(**config)
+
+    def encode(self, text: str, strict: bool = False) -> Tokens:
+        return self._symbols.encode(text, strict) + len(SPECIALS)
+
+    def decode(self, tokens: Sequence[int] | Tokens) -> str:
+        symbols = [token - len(SPECIALS) for token in self.until_end(tokens)]
+        return self._symbols.decode([symbol for symbol in symbols if symbol >= 0])
+
+    def show(self, token: int) -> str:
+        return "¶" if token == self.end else self._symbols.show(token - len(SPECIALS)) if token >= len(SPECIALS) else "▯"
+
+
+register_builtin("codec", {"text8": Text8, "bytes": Bytes, "chars": Characters, "bpe": Bpe, "gpt2": Gpt2})
+register_builtin("codec", {"numbers": Numbers, "text8-35": Text8Specials, "text8bpe": Text8Bpe})
+register_builtin("codec", {"pixels": Pixels, "tokenizer": PretrainedTokenizer})  # which come with images, or with a model
+AUTO = "auto"
+DESCRIBED_IN = ("config.json", "index.json")  # of a model, of token shards
+LARGEST = 2**28  # bytes of these
+
+
+def codec_names() -> list[str]:
+    """What `codec` and `--codec` take."""
+    words = {
+        "bpe": ["bpe", "bpe-N (N tokens)"],
+        "text8bpe": ["text8bpe-N"],
+        "gpt2": ["gpt2:FOLDER"],
+        "numbers": ["numbers-N"],
+        "pixels": [],
+        "tokenizer": [],
+    }
+    return [shown for name in registered("codec") for shown in words.get(name, [name])] + [
+        AUTO,
+        "FOLDER (of a model or shards)",
+        "a bundled model",
+    ]
+
+
+def codec(name: str = "text8", texts: Iterable[str] | None = None, end: bool = False) -> Codec:
+    """A codec by name; some, such as `chars`, `bpe` and `auto`, look at `texts`. end: add a token that ends documents.
+
+    auto: text8 if the texts need no more, else the texts' characters if these are at most 256, else bytes; bytes, too, for
+    what is not UTF-8. A folder with a saved model or with token shards, or the name of a bundled model, stands for their codec.
+    """
+    if name == AUTO:
+        return _auto(check_texts(AUTO, texts), end)
+    known = registered("codec")
+    kind, detail = name, ""
+    if name not in known:
+        kind, _, detail = name.partition(":" if ":" in name else "-")
+    if kind not in known:
+        for folder in (Path(name), BUNDLED / name):
+            if any((folder / file).is_file() for file in DESCRIBED_IN):
+                return _codec_of_folder(folder)
+    if kind not in known or known[kind] is Pixels:
+        raise ValueError(f"unknown codec {name!r}: use one of {', '.join(codec_names())}")
+    return known[kind].build(texts, end=end, detail=detail)
+
+
+def _codec_of_folder(folder: Path) -> Codec:
+    file = next(file for file in DESCRIBED_IN if (folder / file).is_file())
+    try:
+        config = json.loads(read_bytes(folder / file, LARGEST))["codec"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{folder / file} describes no codec ({error})") from error
+    return codec_from(config, folder)
+
+
+def _auto(texts: Iterable[str], end: bool) -> Codec:
+    found: set[str] = set()
+    for text in texts:
+        fresh = set(text) - found
+        found |= fresh
+        if len(found) > 256 or any("\udc80" <= symbol <= "\udcff" for symbol in fresh):  # how bytes that are no UTF-8 are kept
+            return Bytes(end)
+    return Text8(end) if found <= set(Text8().symbols) else Characters("".join(sorted(found)), end)
+
+
+def codec_kind(codec: Codec) -> str:
+    """The name under which a codec's class is registered, or ValueError: without one a saved model could not be read."""
+    for name, known in registered("codec").items():
+        if known is type(codec):
+            return name
+    raise ValueError(
+        f"the codec {type(codec).__name__} is not registered, so a saved model could not be loaded again: "
+        'put @unnoise.register("codec", "a-name") before the class'
+    )
+
+
+def codec_from(config: dict[str, Any], folder: Path) -> Codec:
+    """The codec that a saved model, or a folder of token shards, describes."""
+    fields = dict(config) if isinstance(config, dict) else {}
+    kind = fields.pop("kind", None)
+    if not isinstance(kind, str):
+        raise ValueError(f"{folder} has no codec in its configuration")
+    try:
+        return find("codec", kind).from_config(fields, folder)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"the codec {kind} in {folder} is not described as it should be ({error})") from error

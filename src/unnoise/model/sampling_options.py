@@ -1,0 +1,106 @@
+"""Options for sampling: keywords of `Model.generate` and the other sampling methods, options of the commands, and the part
+of them that a model can recommend. This module does not import torch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from unnoise.registry import check_keywords, check_options, option
+
+if TYPE_CHECKING:
+    from unnoise.model.model import Model
+    from unnoise.sampler import Sampler
+else:
+    Sampler = Any
+
+RECOMMENDED = (
+    "sampler",
+    "steps",
+    "temperature",
+    "top_p",
+)  # what a model can recommend, under `sampling` in config.json
+STEPS = 128  # the default number of network calls
+MAX_STEPS = 1_000_000
+MAX_GUIDANCE = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingOptions:
+    """Options for sampling. A sampler object brings its own steps, temperature and top_p."""
+
+    steps: int | None = option(None, min=1, max=MAX_STEPS)
+    """Largest number of network calls per sample (first-hitting, ar, ardm: one per token; bd3lm: some per block); default: what
+    the model recommends, or 128."""
+    sampler: str | Sampler | None = None
+    """Name of a sampler from `unnoise ls`, with its fields, such as remasking:rate=0.05; default: what the model recommends, or
+    the method's."""
+    temperature: float | None = option(None)
+    """Sampling temperature; 0 takes the most probable token; default: what the model recommends, or 1."""
+    top_p: float | None = option(None)
+    """Sample from the smallest set of tokens with at least this total probability; default: what the model recommends, or 1."""
+    seed: int = option(0, min=0, max=2**63 - 1)
+    """Seed of the random numbers; sample i depends on the seed and on i alone."""
+    label: int | str | None = None
+    """Class of the samples (a name or a number), for a model trained with labels."""
+    guidance: float = option(1.0, min=-MAX_GUIDANCE, max=MAX_GUIDANCE)
+    """Guidance scale of the label; 1 is the model's own conditional distribution."""
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if self.guidance != 1 and self.label is None:
+            raise ValueError("guidance needs a label: give one")
+
+    @staticmethod
+    def of(options: Mapping[str, Any]) -> "SamplingOptions":
+        """Return the options given by keyword, or raise ValueError with the nearest keyword."""
+        check_keywords(SamplingOptions, options, "sampling")
+        return SamplingOptions(**options)
+
+    def with_defaults(self, recommended: Mapping[str, Any]) -> "SamplingOptions":
+        """Return these options, with the recommended values of a model for those that are not set."""
+        return replace(self, **self.taken(recommended))
+
+    def taken(self, recommended: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the recommended values that apply. A sampler object and fields set in a sampler's name take precedence."""
+        if self.sampler is not None and not isinstance(self.sampler, str):
+            return {}
+        named = self.sampler or ""
+        taken = {key: value for key, value in recommended.items() if vars(self)[key] is None and f"{key}=" not in named}
+        if self.temperature == 0:  # the most probable token is in every top-p set
+            taken.pop("top_p", None)
+        return taken
+
+    def resolve(self, own: "Sampler") -> "Sampler":
+        """Return the sampler for these options; `own` is the method's."""
+        from unnoise.sampler.sampler_base import SteppedSampler
+        from unnoise.sampler_table import named_sampler
+
+        if isinstance(self.sampler, str):
+            sampler, complete = named_sampler(self.sampler), "steps=" in self.sampler
+        else:
+            sampler, complete = self.sampler or own, self.sampler is not None
+        if self.steps is not None:
+            sampler = sampler.with_nfe(self.steps)
+        elif not complete and isinstance(sampler, SteppedSampler):
+            sampler = sampler.with_nfe(STEPS)
+        shaping = {"temperature": self.temperature, "top_p": self.top_p}
+        return replace(sampler, **{name: value for name, value in shaping.items() if value is not None})
+
+    def keeps_distribution(self, own: "Sampler") -> bool:
+        """Return whether samples follow the network's own distribution, given enough steps."""
+        sampler = self.resolve(own)
+        return sampler.temperature == sampler.top_p == self.guidance == 1 and sampler.keeps_distribution
+
+
+def checked_sampling(model: "Model", found: Any) -> dict[str, Any]:
+    """Return the sampling options that a model recommends, or raise ValueError if the model cannot sample with them."""
+    if not isinstance(found, dict):
+        raise ValueError(f"they must be a table of some of {', '.join(RECOMMENDED)}, found {found!r}")
+    for name, value in found.items():
+        if name not in RECOMMENDED:
+            raise ValueError(f"{name!r} cannot be recommended: use some of {', '.join(RECOMMENDED)}")
+        if value is None or (name == "sampler" and not isinstance(value, str)):
+            raise ValueError(f"{name} must be {'the name of a sampler' if name == 'sampler' else 'a number'}, found {value!r}")
+    model.check_sampler(SamplingOptions(**found).resolve(model.method.sampler))
+    return {name: found[name] for name in RECOMMENDED if name in found}
