@@ -60,7 +60,7 @@ CHOICES: dict[str, tuple[dict[str, Any], dict[str, Any], Callable[[Process], Obj
     "batch 4, twice the steps": ({}, {"batch": 4}, None),
     "batch 16, half the steps": ({}, {"batch": 16}, None),
     "Adam for everything (lr 0.003)": ({}, {"adam": True}, None),
-    "matrix learning rate × 1.5": ({}, {"matrix_lr": 0.03}, None),
+    "matrix learning rate × 1.5": ({}, {"muon_lr": 0.03}, None),
 }
 
 
@@ -77,7 +77,7 @@ def trial(
     chosen = TrainingOptions(steps=steps, loss="fast", eval_windows=512, **options)
     run = TrainingRun(model, source, chosen, objective=objective(model.process) if objective else None)
     if adam:  # for all weights
-        run.optimizers = [torch.optim.Adam(run.learned.parameters(), chosen.other_lr, betas=(0.9, 0.95), fused=True)]
+        run.optimizers = [torch.optim.Adam(run.learned.parameters(), chosen.adam_lr, betas=(0.9, 0.95), fused=True)]
         run.set_schedules()
     start = time.monotonic()
     for _ in range(steps):

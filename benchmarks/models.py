@@ -85,20 +85,20 @@ MODELS = [
             Stage("ar", f"{STORIES} --codec bpe-4096 {NETWORK} --heads 8 --steps 1400"),
             Stage(
                 "bd3lm:block=4,whole=0.5",
-                f"{STORIES} {AFTER} --precision bfloat16 --matrix-lr 0.012 --other-lr 0.002 --steps 2000",
+                f"{STORIES} {AFTER} --precision bfloat16 --muon-lr 0.012 --adam-lr 0.002 --steps 2000",
             ),
             Stage(
                 "bd3lm:block=4,whole=0.85,hidden=0.7,span=2",
-                f"{WHOLE_STORIES} --batch 24 {AFTER} --precision bfloat16 --matrix-lr 0.01 --other-lr 0.0015 --steps 1700",
+                f"{WHOLE_STORIES} --batch 24 {AFTER} --precision bfloat16 --muon-lr 0.01 --adam-lr 0.0015 --steps 1700",
             ),
             Stage(
                 "bd3lm:block=4,whole=0.9,hidden=0.6",
-                f"{WHOLE_STORIES} --batch 24 {AFTER} --precision bfloat16 --matrix-lr 0.01 --other-lr 0.0015 --steps 4300",
+                f"{WHOLE_STORIES} --batch 24 {AFTER} --precision bfloat16 --muon-lr 0.01 --adam-lr 0.0015 --steps 4300",
             ),
             Stage(
                 "bd3lm:block=4,whole=0.9,hidden=0.6",
-                f"{WHOLE_STORIES} --batch 48 --workers 2 {AFTER} --precision bfloat16 --matrix-lr 0.01 "
-                "--other-lr 0.0015 --seed 7 --steps 3800",
+                f"{WHOLE_STORIES} --batch 48 --workers 2 {AFTER} --precision bfloat16 --muon-lr 0.01 "
+                "--adam-lr 0.0015 --seed 7 --steps 3800",
             ),
         ),
         dtype="int8",
@@ -126,17 +126,17 @@ MODELS = [
             Stage("mdlm", f"{AFTER} --length 128 --batch 32 --precision bfloat16 --steps 2300"),
             Stage(
                 "mdlm",
-                f"{AFTER} --length 128 --batch 32 --precision bfloat16 --matrix-lr 0.012 --other-lr 0.002 --steps 5000",
+                f"{AFTER} --length 128 --batch 32 --precision bfloat16 --muon-lr 0.012 --adam-lr 0.002 --steps 5000",
             ),
             Stage(
                 "mdlm",
-                f"--no-curriculum {AFTER} --length 128 --batch 64 --workers 2 --precision bfloat16 --matrix-lr 0.008 "
-                "--other-lr 0.0012 --seed 7 --steps 2900",
+                f"--no-curriculum {AFTER} --length 128 --batch 64 --workers 2 --precision bfloat16 --muon-lr 0.008 "
+                "--adam-lr 0.0012 --seed 7 --steps 2900",
             ),
             Stage(
                 "mdlm",
                 f"--no-curriculum --network transformer:pointer=true {AFTER} --length 128 --batch 64 --workers 2 "
-                "--precision float32 --matrix-lr 0.008 --other-lr 0.0015 --seed 11 --steps 1900",
+                "--precision float32 --muon-lr 0.008 --adam-lr 0.0015 --seed 11 --steps 1900",
             ),
         ),
         dtype="int8",
@@ -153,12 +153,12 @@ MODELS = [
             Stage("ar", f"{MOLECULES} --codec chars {NETWORK} --heads 8 --steps 900"),
             Stage(
                 "bd3lm:block=4",
-                f"{MOLECULES} {AFTER} --precision bfloat16 --matrix-lr 0.016 --other-lr 0.0025 --steps 1300",
+                f"{MOLECULES} {AFTER} --precision bfloat16 --muon-lr 0.016 --adam-lr 0.0025 --steps 1300",
             ),
             Stage(
                 "bd3lm:block=4",
-                f"--texts whole --length 64 --batch 128 {AFTER} --precision bfloat16 --matrix-lr 0.012 "
-                "--other-lr 0.0018 --seed 7 --steps 944",
+                f"--texts whole --length 64 --batch 128 {AFTER} --precision bfloat16 --muon-lr 0.012 "
+                "--adam-lr 0.0018 --seed 7 --steps 944",
             ),
         ),
         dtype="int8",

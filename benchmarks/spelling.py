@@ -6,8 +6,8 @@ The folder holds Holbrook's tagged passages (mistakes of school children in thei
 in isolation); beside this file lie twenty sentences with real-word errors (real_words.txt), and 120 with such errors and sixty
 with misspellings by people who knew nothing of the speller (…_unseen.txt). The baseline is Norvig's: a word that is not in the
 training vocabulary becomes the most frequent word at edit distance 1. `--part` takes every fifth passage ("tune") or the other
-four ("report"). `--fit` prints the weights of `unnoise.apps.spelling.Channel` that make what was intended in the first part most
-likely, and the figures of each strength for passages of that part which are left out of the fit in turn. `--speed` prints the
+four ("report"). `--fit` prints the weights of `unnoise.apps.spelling.Channel` that make what was intended in the first
+part most likely, and the figures of each strength for passages of that part which are left out of the fit in turn. `--speed` prints the
 seconds that texts of growing length take: Holbrook's passages, or those of `--text` (a file, plain or .gz), and letters
 without blanks; OMP_NUM_THREADS says on how many cores.
 """

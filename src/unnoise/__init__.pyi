@@ -52,7 +52,7 @@ from unnoise.model.io import load as load
 from unnoise.model.likelihood import BitsPerChar as BitsPerChar, Score as Score
 from unnoise.model.model import Model as Model
 from unnoise.model.sampling_options import SamplingOptions as SamplingOptions
-from unnoise.model.warm_start import started_from as started_from
+from unnoise.model.warm_start import init_from as init_from
 from unnoise.network.ddit import Ddit as Ddit
 from unnoise.network.llama import Llama as Llama
 from unnoise.network.network_base import Cache as Cache, Network as Network
@@ -90,7 +90,7 @@ from unnoise.process import (
     MaskedMarkov as MaskedMarkov,
     Neighbourhood as Neighbourhood,
     Process as Process,
-    StateSpace as StateSpace,
+    ProcessBase as ProcessBase,
     Uniform as Uniform,
 )
 from unnoise.recipes import Recipe as Recipe, recipe as recipe
@@ -111,7 +111,7 @@ from unnoise.sampler import (
     sample_frames as sample_frames,
 )
 from unnoise.sampler.ancestral import Psi as Psi
-from unnoise.sampler.denoise_from import sample_frames_from as sample_frames_from
+from unnoise.sampler.sampling import sample_from as sample_from
 from unnoise.schedule import (
     Cosine as Cosine,
     CosineTable as CosineTable,

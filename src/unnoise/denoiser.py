@@ -8,7 +8,7 @@ from torch import Tensor
 
 from unnoise.prediction import MeanPrediction, Prediction, TokenPrediction
 from unnoise.process.process_base import Process
-from unnoise.process.state import LATEST, StateSpace, position_times
+from unnoise.process.state import LATEST, ProcessBase, position_times
 
 
 class Denoiser(Protocol):
@@ -51,7 +51,7 @@ class SamplingDenoiser:
     changes the predictions. `nfe` is the number of function evaluations, counted in rows.
     """
 
-    state_space: StateSpace
+    state_space: ProcessBase
     process: Process
     """the same object, for samplers that require a process over tokens"""
     denoiser: Denoiser

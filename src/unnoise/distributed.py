@@ -57,7 +57,7 @@ def share(count: int) -> Tensor:
     return torch.arange(count).tensor_split(world())[rank()]
 
 
-def first_says(value: float, device: torch.device) -> float:
+def broadcast_number(value: float, device: torch.device) -> float:
     """Return process 0's value of a number on which all processes must agree, such as the time."""
     return total(value if rank() == 0 else 0.0, device)
 
@@ -108,7 +108,7 @@ def barrier() -> None:
         dist.barrier()
 
 
-def from_first(act: Callable[[], T]) -> T:
+def broadcast_result(act: Callable[[], T]) -> T:
     """Compute a result in process 0 and return it in all processes; its error is raised in all of them."""
     return each(1, lambda _: act())[0]
 

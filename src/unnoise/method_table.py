@@ -28,7 +28,7 @@ from unnoise.network.parameterization import (
 )
 from unnoise.objective import ConcreteScore, CrossEntropy, Elbo, Hybrid, LeaveOneOut, Objective
 from unnoise.objective.times import LogUniformTimes, LossAwareTimes, PowerTimes, SineTimes
-from unnoise.process import HybridNoise, Markov, Masked, Neighbourhood, Process, StateSpace, Uniform
+from unnoise.process import HybridNoise, Markov, Masked, Neighbourhood, Process, ProcessBase, Uniform
 from unnoise.process.uniform import SHAPES
 from unnoise.registry import accepted_arguments, check_settings, find, parse_settings, register_builtin, registered
 from unnoise.sampler import Ancestral, EulerLeaping, FirstHitting, Sampler, TweedieLeaping
@@ -41,7 +41,7 @@ SIGMA_MIN, SIGMA_MAX = 1e-4, 20.0  # of SEDD's geometric noise
 GENMD4_START = 1e-3  # lower end of GenMD4's integral
 GENMD4_LR = 0.03  # of the exponents of GenMD4's schedule
 EVALUATED = {"masked": 1.5, "uniform": 2.5, "ratio": 4.0}  # power of t = u^power that gave bounds the least variance
-P = TypeVar("P", bound=StateSpace)
+P = TypeVar("P", bound=ProcessBase)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -427,7 +427,7 @@ def ar() -> Method:
     return Method(
         title="Autoregressive baseline: next-token likelihood, exact, left to right",
         paper="Radford et al. 2019; as a baseline in arXiv:2107.03006",
-        process=StateSpace,
+        process=ProcessBase,
         parameterization=NextTokenParameterization,
         objective=Autoregressive,
         bound=Autoregressive,

@@ -217,7 +217,7 @@ def test_a_diffusion_model_begins_with_its_weights(tiny: Path) -> None:
     """By name into a bidirectional model; the mask begins as the begin token."""
     ours = unnoise.load(tiny)
     for method in ("mdlm", "bd3lm:block=2,whole=0.5"):
-        model = unnoise.started_from(ours, method, length=16)
+        model = unnoise.init_from(ours, method, length=16)
         assert isinstance(model.network, Llama) and not model.network.config["causal"]
         for name, weight in ours.network.state_dict().items():
             assert torch.equal(weight, model.network.state_dict()[name])

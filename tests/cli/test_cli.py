@@ -353,7 +353,7 @@ MISTAKES = {
     "generate --replay page.png": "give a file that ends in .html",
     "generate --out sheet.png": "--out is for models of images",
     "train mdlm --data text.txt --steps 1 --out text.txt/x": "text.txt is not a folder",
-    "train mdlm --data text.txt --steps 1 --matrix-lr -1": "matrix_lr must be > 0",
+    "train mdlm --data text.txt --steps 1 --muon-lr -1": "muon_lr must be > 0",
     "train mdlm --data text.txt --steps 1 --warmup 2": "warmup must lie in [0, 1]",
     "train mdlm --data text.txt --steps 1 --eval-every 0": "eval_every must be ≥ 1",
     "train mdlm --data text.txt --steps 9 --resume --length 9 --out runs/mdlm": "has length 16, not 9",

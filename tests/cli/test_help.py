@@ -34,7 +34,7 @@ def test_help_of_training(capsys: pytest.CaptureFixture[str]) -> None:
     shown = help_of("train", capsys)
     assert "--steps INT Number of training steps. --minutes FLOAT" in shown
     assert "--track {tensorboard,wandb,trackio}" in shown
-    assert "--matrix-lr FLOAT Learning rate of Muon, for matrices. (default: 0.02) --other-lr" in shown
+    assert "--muon-lr FLOAT Learning rate of Muon, for matrices. (default: 0.02) --adam-lr" in shown
     assert "--no-curriculum Start a fast loss at low noise levels. With --no-curriculum it uses all noise levels" in shown
     assert "which suits a model that is already trained. --global-batch INT, --batch INT Sequences per update" in shown
     assert "B:0.3. (default: sotu) --size STR" in shown

@@ -12,11 +12,11 @@ from unnoise.data.codec import token_dtype
 from unnoise.data.corpus import Corpus, corpus
 from unnoise.data.formats import PIECE
 from unnoise.data.inputs import find_inputs
-from unnoise.data.mixture import MixedTexts
+from unnoise.data.mixture import MixedData
 from unnoise.data.prepare import prepare
 from unnoise.data.shard_files import split_documents, split_of
 from unnoise.data.shards import ShardedCorpus, ShardTokens
-from unnoise.data.texts import FilledTexts, LabelledStreams, Rows, Stream, thinned
+from unnoise.data.texts import LabelledWindows, PaddedSequences, Rows, Stream, thinned
 from unnoise.data.tokenizing import choose_codec, sampled_texts, train_texts
 
 SENTENCES = ["the cat sat on the mat", "a dog", "ran", "round and round the old oak tree", "and then it slept", "oh"]
@@ -46,9 +46,9 @@ def test_tokens_fit_into_their_numbers() -> None:
 def test_a_blank_before_what_is_to_be_written() -> None:
     """Byte pairs leave a final blank to the next token, of which it is a part; for letters it is a separate token."""
     pairs = Bpe.of(SENTENCES * 20, 300)
-    assert pairs.encode_before("the cat ").tolist() == pairs.encode("the cat").tolist()
-    assert pairs.encode_before("the cat").tolist() == pairs.encode("the cat").tolist()
-    assert Text8().encode_before("the cat ").tolist() == Text8().encode("the cat ").tolist()
+    assert pairs.encode_prefix("the cat ").tolist() == pairs.encode("the cat").tolist()
+    assert pairs.encode_prefix("the cat").tolist() == pairs.encode("the cat").tolist()
+    assert Text8().encode_prefix("the cat ").tolist() == Text8().encode("the cat ").tolist()
 
 
 def test_the_end_token_of_gpt2s_files_is_one_token(tmp_path: Path) -> None:
@@ -109,12 +109,12 @@ def test_an_end_token_is_a_character() -> None:
 
 def test_characters_of_texts_that_are_filled_up_labelled_or_mixed() -> None:
     rows = Rows.of(torch.tensor([[1, 2, -1], [3, 4, 5]]), characters=2.0)  # five tokens, ten characters
-    filled = FilledTexts(rows, 0, 8)
+    filled = PaddedSequences(rows, 0, 8)
     assert filled.characters == pytest.approx(10 / 16) and filled.mean_length == 8
     assert filled.windows().tolist() == [[1, 2, *[0] * 6], [3, 4, 5, *[0] * 5]]
-    streams = LabelledStreams({0: Stream(torch.zeros(90), 3, 1.0), 1: Stream(torch.zeros(10), 3, 3.0)})
+    streams = LabelledWindows({0: Stream(torch.zeros(90), 3, 1.0), 1: Stream(torch.zeros(10), 3, 3.0)})
     assert streams.characters == pytest.approx((90 + 30) / 100)
-    mixed = MixedTexts([Stream(torch.zeros(90), 6, 1.0), Stream(torch.zeros(90), 3, 4.0)], [1, 3])
+    mixed = MixedData([Stream(torch.zeros(90), 6, 1.0), Stream(torch.zeros(90), 3, 4.0)], [1, 3])
     assert mixed.mean_length == pytest.approx((6 + 3 * 3) / 4) and mixed.characters == pytest.approx((6 + 9 * 4) / 15)
 
 

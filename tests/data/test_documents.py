@@ -12,7 +12,7 @@ import unnoise
 from unnoise import Documents
 from unnoise.cli.main import main
 from unnoise.data.corpus import corpus
-from unnoise.data.texts import LabelledStreams
+from unnoise.data.texts import LabelledWindows
 from unnoise.evaluation.dataset import checked_cut, evaluate_split, kind_of_piece
 
 A, B = "aaab " * 6, "cccd " * 6
@@ -60,7 +60,7 @@ def test_labels_by_name_are_learned() -> None:
 
 def test_a_window_has_one_label() -> None:
     texts = Documents.of(TEXTS, LABELS).texts(unnoise.codec("text8"), "train", 16)
-    assert isinstance(texts, LabelledStreams)
+    assert isinstance(texts, LabelledWindows)
     batch = texts.batch(torch.arange(32), 0)
     assert batch.label is not None and set(batch.label.tolist()) == {0, 1}
     for row, label in zip(batch.x.tolist(), batch.label.tolist(), strict=True):

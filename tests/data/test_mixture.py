@@ -12,7 +12,7 @@ import unnoise
 from unnoise.cli.main import main, parse
 from unnoise.data.corpus import Corpus, corpus, source_of
 from unnoise.data.documents import Documents
-from unnoise.data.mixture import MixedTexts, Mixture, Turns, mixture_parts, whole_weights
+from unnoise.data.mixture import MixedData, Mixture, Turns, mixture_parts, whole_weights
 from unnoise.data.prepare import prepare
 from unnoise.data.texts import Rows, Stream
 
@@ -93,7 +93,7 @@ def test_held_out_texts_are_mixed_alike() -> None:
 def test_characters_are_counted_by_share() -> None:
     long = Rows.of(torch.ones(5, 8, dtype=torch.long), characters=4.0)
     short = Rows.of(torch.ones(5, 2, dtype=torch.long), characters=1.0)
-    mixed = MixedTexts([long, short], [1, 3])
+    mixed = MixedData([long, short], [1, 3])
     assert mixed.mean_length == (8 + 3 * 2) / 4 and mixed.characters == (8 * 4 + 6 * 1) / 14
     x = mixed.batch(torch.arange(8), 0).x
     assert x.shape == (8, 8) and int((x[:, -1] == -1).sum()) == 6

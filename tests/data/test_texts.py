@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
-from unnoise.data.texts import LabelledStreams, Rows, Stream
+from unnoise.data.texts import LabelledWindows, Rows, Stream
 from unnoise.process.state import PAD
 from unnoise.rng import shuffled
 
@@ -62,10 +62,10 @@ def test_every_window_of_a_stream_once_an_epoch(size: int) -> None:
     assert len(firsts) > min(spare, 5) and (max(firsts) == spare or spare > 10)  # the grid moves, up to the end
 
 
-def texts_of_every_kind() -> dict[str, Stream | LabelledStreams | Rows]:
+def texts_of_every_kind() -> dict[str, Stream | LabelledWindows | Rows]:
     return {
         "stream": Stream(torch.arange(300), 8),
-        "labelled": LabelledStreams({0: Stream(torch.arange(100), 8), 2: Stream(torch.arange(1000, 1055), 8)}),
+        "labelled": LabelledWindows({0: Stream(torch.arange(100), 8), 2: Stream(torch.arange(1000, 1055), 8)}),
         "rows": Rows.of(torch.arange(77)[:, None].expand(77, 3).clone()),
     }
 

@@ -9,7 +9,7 @@ from unnoise import sample, sample_frames
 from unnoise.denoiser import SamplingDenoiser
 from unnoise.families.autoregressive import Autoregressive, LeftToRight
 from unnoise.prediction import MeanPrediction
-from unnoise.process.state import StateSpace
+from unnoise.process.state import ProcessBase
 from unnoise.rng import RowGenerator
 
 TOY = Toy(3, 3, seed=0)
@@ -40,8 +40,8 @@ class Known:
         return (weights / weights.sum(-1, keepdim=True)).log()
 
 
-def space(end: int | None = None) -> StateSpace:
-    made = StateSpace(TOY.vocab)
+def space(end: int | None = None) -> ProcessBase:
+    made = ProcessBase(TOY.vocab)
     made.end = end
     return made
 

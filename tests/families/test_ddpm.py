@@ -493,7 +493,7 @@ def test_the_step_of_algorithm_2() -> None:
 def test_a_noised_state_goes_back_to_what_it_may_have_been() -> None:
     process = levels(linear_betas(150))
     state = torch.full((5000, 1, 1), 0.2)
-    frames = unnoise.sample_frames_from(process, Exact(process, expected_level), state, 0.3, sampler=DdpmSampler(150), seed=1)
+    frames = unnoise.sample_from(process, Exact(process, expected_level), state, 0.3, sampler=DdpmSampler(150), seed=1)
     *_, last = frames
     signal = products(process.betas)[45]
     wanted = torch.softmax(P.log() - (0.2 - signal.sqrt() * LEVELS).square() / (2 * (1 - signal)), -1)

@@ -19,7 +19,7 @@ from unnoise.families.insertion_sampler import OpenGaps
 from unnoise.objective import ImportanceWeighted
 from unnoise.process.state import OPEN, PAD
 from unnoise.rng import RowGenerator
-from unnoise.sampler.sampler_base import sample_frames
+from unnoise.sampler.sampling import sample_frames
 
 pytestmark = pytest.mark.usefixtures("double")
 

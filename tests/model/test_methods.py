@@ -98,7 +98,7 @@ def process_rates(optimizer: str, **options: Any) -> dict[str, float]:
 
 @pytest.mark.parametrize("optimizer", ["muon", "adamw"])
 def test_the_process_has_its_own_learning_rate_with_each_optimizer(optimizer: str) -> None:
-    other = {"other_lr": 0.002, "lr": 0.002}
+    other = {"adam_lr": 0.002, "lr": 0.002}
     rates = process_rates(optimizer, process_lr=0.3, **other)
     assert rates["objective.theta"] == 0.3 and rates["network.bias"] == 0.002
     assert process_rates(optimizer, **other)["objective.theta"] == 0.002

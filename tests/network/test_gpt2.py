@@ -278,7 +278,7 @@ def test_every_command_serves_it(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_a_diffusion_model_starts_from_it_with_the_first_of_its_positions(tmp_path: Path) -> None:
     write_gpt2(tmp_path)
     source = unnoise.load(tmp_path)
-    model = unnoise.started_from(source, "mdlm", length=16)
+    model = unnoise.init_from(source, "mdlm", length=16)
     old, new = source.network.state_dict(), model.network.state_dict()
     assert not model.network.config["causal"]
     for name, weight in new.items():

@@ -10,7 +10,7 @@ from unnoise.network.ddit import AdaLN, Ddit
 from unnoise.network.layers import Dropout, block_visibility, seen
 from unnoise.network.llama import Llama
 from unnoise.network.network_base import Cache
-from unnoise.network.transformer import Transformer, attend, attend_visible, recentred, rotate
+from unnoise.network.transformer import Transformer, attend, attend_visible, rotate, shift_taps
 
 CPU = torch.device("cpu")
 
@@ -25,9 +25,9 @@ def restless(network: nn.Module) -> nn.Module:
 def test_taps_keep_their_places_when_a_network_looks_both_ways() -> None:
     """Causal taps at −4…0 and others at −2…2 share −2, −1 and 0."""
     weight = torch.arange(1.0, 6.0)[:, None]
-    assert recentred(weight, causal_before=True, causal=False)[:, 0].tolist() == [3, 4, 5, 0, 0]
-    assert recentred(weight, causal_before=False, causal=True)[:, 0].tolist() == [0, 0, 1, 2, 3]
-    assert torch.equal(recentred(weight, True, True), weight) and torch.equal(recentred(weight, False, False), weight)
+    assert shift_taps(weight, causal_before=True, causal=False)[:, 0].tolist() == [3, 4, 5, 0, 0]
+    assert shift_taps(weight, causal_before=False, causal=True)[:, 0].tolist() == [0, 0, 1, 2, 3]
+    assert torch.equal(shift_taps(weight, True, True), weight) and torch.equal(shift_taps(weight, False, False), weight)
 
 
 SIZES = {"inputs": 8, "outputs": 7, "length": 12, "width": 16, "depth": 2, "heads": 2, "causal": True}

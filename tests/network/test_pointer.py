@@ -9,7 +9,7 @@ import torch
 
 import unnoise
 from unnoise.cli.main import main
-from unnoise.model.warm_start import started_from
+from unnoise.model.warm_start import init_from
 from unnoise.network.layers import block_visibility
 from unnoise.network.network_base import Cache
 from unnoise.network.transformer import Transformer, normalise
@@ -154,7 +154,7 @@ def test_a_method_that_cannot_have_one_says_so(method: str) -> None:
     with pytest.raises(ValueError, match="this method needs a network with pointer = False, found transformer:pointer=true"):
         unnoise.Model.build(method, codec="text8", length=24, size="nano", network="transformer:pointer=true")
     source = unnoise.Model.build("mdlm", codec="text8", length=24, size="nano", network="transformer:pointer=true")
-    assert started_from(source, method).network.config["pointer"] is False
+    assert init_from(source, method).network.config["pointer"] is False
 
 
 def test_a_switch_is_true_or_false() -> None:
@@ -180,15 +180,15 @@ def test_blocks_are_written_alike_with_and_without_a_cache() -> None:
 
 def test_weights_without_a_pointer_are_gone_on_from() -> None:
     source = unnoise.Model.build("ar", codec="text8", length=24, size="nano")
-    model = started_from(source, "mdlm", network_fields="transformer:pointer=true")
+    model = init_from(source, "mdlm", network_fields="transformer:pointer=true")
     assert model.network.config["pointer"] and torch.equal(model.network.head.weight, source.network.head.weight)  # type: ignore
     with pytest.raises(ValueError, match="a model that starts from the weights of a transformer cannot have a ddit"):
-        started_from(source, "mdlm", network_fields="ddit:width=128")
+        init_from(source, "mdlm", network_fields="ddit:width=128")
     for fields in ("transformer:width=32", "transformer:heads=4", "transformer:depth=3", "transformer:pointer=false"):
         with pytest.raises(ValueError, match=f"can only add to its network, and {fields} does not"):
-            started_from(source, "mdlm", network_fields=fields)
+            init_from(source, "mdlm", network_fields=fields)
     with pytest.raises(ValueError, match="has no field 'pointers'; did you mean 'pointer'"):
-        started_from(source, "mdlm", network_fields="transformer:pointers=true")
+        init_from(source, "mdlm", network_fields="transformer:pointers=true")
 
 
 def test_it_is_kept_on_the_disk_and_begun_from_there(tmp_path: Path) -> None:

@@ -195,8 +195,8 @@ def test_an_unfinished_process_pays_at_the_noise_end() -> None:
         exact = Exact(toy, process, kind)
         bound = integral(toy, process, Elbo(process), exact)
         paid = float((toy.p * process.noise_kl(toy.x).sum(-1)).sum())
-        if process.residual_signal:
-            paid += process.residual_signal * float((toy.p * Elbo(process).masked_reconstruction(exact, toy.x)).sum())
+        if process.terminal_alpha:
+            paid += process.terminal_alpha * float((toy.p * Elbo(process).masked_reconstruction(exact, toy.x)).sum())
         assert bound > toy.entropy - 1e-6
         assert bound - paid < toy.entropy - 1e-6
     uniform = build("uniform", "unfinished", 5)

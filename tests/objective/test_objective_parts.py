@@ -75,7 +75,7 @@ def test_the_residual_signal_is_paid_at_the_last_time() -> None:
 
     elbo = Elbo(Masked(3, LogLinear(0.1)))
     with torch.no_grad():
-        nats = elbo.noise_boundary(denoiser, torch.zeros(2, 5, dtype=torch.long), torch.Generator().manual_seed(0))
+        nats = elbo.prior_loss(denoiser, torch.zeros(2, 5, dtype=torch.long), torch.Generator().manual_seed(0))
     assert nats.tolist() == pytest.approx([0.1 * 5 * math.log(3)] * 2) and times[0] > 0.999
 
 

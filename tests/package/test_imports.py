@@ -1,4 +1,4 @@
-"""The rooms of the package and who may enter which: imports go one way, and the mathematics stands alone."""
+"""Import directions: each layer imports only layers before it, and the core works without the applications."""
 
 import ast
 import subprocess
@@ -10,38 +10,24 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "unnoise"
 
-# Each room may import from those before it, and from no other.
-ROOMS = (
-    *("files", "keywords", "published_tables", "registry", "rng", "distributed", "schedule"),
-    *("prediction", "process", "denoiser", "network", "objective", "sampler", "families", "method_table", "sampler_table"),
-    *(
-        "data",
-        "checkpoint",
-        "model",
-        "training",
-        "spelling",
-        "filling",
-        "recipes",
-        "evaluation",
-        "display",
-        "studio",
-        "cli",
-        "__main__",
-    ),
+# Each layer may import from those before it, and from no other.
+LAYERS = (
+    *("files", "published_tables", "registry", "rng", "distributed", "schedule"),
+    *("prediction", "process", "denoiser", "network", "objective", "sampler", "families"),
+    *("method_table", "sampler_table", "data", "checkpoint", "model", "training", "recipes", "evaluation", "cli"),
+    *("__main__", "apps"),
 )
-FILLING = ("fill", "word_search", "word_tokens", "word_left_to_right", "word_in_blocks")  # of model/, an application
 MATHEMATICS = ("schedule", "prediction", "process", "denoiser", "objective", "sampler", "families", "rng")
+LONGEST = 350  # lines of a file
 
 
-def room_of(path: Path) -> str:
+def layer_of(path: Path) -> str:
     parts = path.relative_to(PACKAGE).parts
-    if parts[0] == "model" and path.stem in FILLING:
-        return "filling"
     return parts[0] if len(parts) > 1 else path.stem
 
 
 def runtime_nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those under `if TYPE_CHECKING`."""
+    """Yield all nodes except those under `if TYPE_CHECKING`."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             continue
@@ -49,9 +35,9 @@ def runtime_nodes(tree: ast.AST) -> Iterator[ast.AST]:
         yield from runtime_nodes(node)
 
 
-def imported_rooms(path: Path) -> set[str]:
+def imported_layers(nodes: Iterator[ast.AST]) -> set[str]:
     found = set()
-    for node in runtime_nodes(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "unnoise":
             parts = (node.module or "").split(".")
             found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names if alias.name != "__version__"}
@@ -59,19 +45,54 @@ def imported_rooms(path: Path) -> set[str]:
 
 
 SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+CORE = [path for path in PACKAGE.rglob("*.py") if layer_of(path) != "apps"]
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_go_one_way(path: Path) -> None:
-    here = ROOMS.index(room_of(path))
-    later = {room for room in imported_rooms(path) if ROOMS.index(room) > here}
-    assert not later, f"{room_of(path)} may not import from {later}"
+def test_imports_point_to_earlier_layers(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    here = LAYERS.index(layer_of(path))
+    later = {layer for layer in imported_layers(runtime_nodes(tree)) if LAYERS.index(layer) > here}
+    assert not later, f"{layer_of(path)} may not import from {later}"
+
+
+@pytest.mark.parametrize("path", CORE, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_the_core_names_no_application(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert "apps" not in imported_layers(ast.walk(ast.parse(text))), "not even for type checkers"
+    assert "unnoise.apps" not in text
+
+
+USE_THE_CORE = """
+import sys
+sys.modules["unnoise.apps"] = None
+import unnoise
+from unnoise.cli.main import main
+
+model = unnoise.Model.build("mdlm", length=16, size="nano")
+unnoise.train(model, ["the cat sat"] * 40, steps=2, eval_windows=2)
+model.save("saved")
+model = unnoise.load("saved")
+assert len(model.generate(1, steps=2)) == 1
+assert model.infill("the [MASK]at", steps=2)[0].startswith("the ")
+assert model.score("the cat", samples=2).nats > 0
+assert unnoise.load("digits").draw(1, steps=2).shape[0] == 1
+assert main(["generate", "--model", "saved", "--steps", "2", "--length", "8"]) == 0
+assert main(["convert", "saved", "--out", "converted"]) == 0
+assert main(["fill", "the [WORD]"]) == 2
+assert not [name for name in sys.modules if name.startswith("unnoise.apps.")]
+"""
+
+
+def test_the_core_works_without_the_applications(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", USE_THE_CORE], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_mathematics_loads_no_tokenizer_and_opens_no_file() -> None:
-    modules = ", ".join(f"unnoise.{room}" for room in MATHEMATICS)
+    modules = ", ".join(f"unnoise.{layer}" for layer in MATHEMATICS)
     script = f"import sys, {modules}; print([m for m in ('tokenizers', 'rich', 'tyro', 'safetensors') if m in sys.modules])"
-    families = ["autoregressive", "any_order", "gaussian", "ddpm", "bayesian_flow", "insertion"]
+    families = sorted(path.stem for path in (PACKAGE / "families").glob("[a-z]*.py"))
     script = f"import {', '.join(f'unnoise.families.{name}' for name in families)}; {script}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -79,11 +100,16 @@ def test_the_mathematics_loads_no_tokenizer_and_opens_no_file() -> None:
 
 def test_type_checkers_are_silenced_nowhere_in_the_mathematics() -> None:
     silenced = [path for path in SOURCES if "pyright: ignore" in path.read_text() or "type: ignore" in path.read_text()]
-    assert not [path for path in silenced if room_of(path) in (*MATHEMATICS, "network", "method_table")]
+    assert not [path for path in silenced if layer_of(path) in (*MATHEMATICS, "network", "method_table")]
     assert sum(path.read_text().count("pyright: ignore") for path in silenced) <= 3
     assert (PACKAGE / "py.typed").exists()
 
 
 def test_a_file_is_one_idea() -> None:
-    long = {str(path.relative_to(PACKAGE)): count for path in SOURCES if (count := len(path.read_text().splitlines())) > 300}
-    assert set(long) <= {"network/transformer.py", "method_table.py", "schedule.py"}, long
+    lengths = {str(path.relative_to(PACKAGE)): len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES}
+    assert not {name: count for name, count in lengths.items() if count > LONGEST}
+
+
+def test_a_module_name_is_unique_in_the_core() -> None:
+    names = [path.stem for path in CORE if path.stem != "__init__"]
+    assert not {name for name in names if names.count(name) > 1}

@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, own_parts: Any) -> Path:
     """Train and save a model that consists of plug-in parts only."""
     codec = unnoise.codec("words-40", TEXTS, end=True)
     model = unnoise.Model.build("mdlm-polynomial", codec, length=8, network="gru:width=32")
-    report = unnoise.train(model, TEXTS, steps=60, loss="fast", eval_windows=8, other_lr=0.02)
+    report = unnoise.train(model, TEXTS, steps=60, loss="fast", eval_windows=8, adam_lr=0.02)
     assert report.bits < 0.85 * report.bits_before
     path = tmp_path_factory.mktemp("own") / "model"
     model.save(path)

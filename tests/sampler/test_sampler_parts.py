@@ -31,7 +31,7 @@ from unnoise import (
 from unnoise.denoiser import SamplingDenoiser
 from unnoise.sampler import sampler_base as base
 from unnoise.sampler.ancestral import gumbel_argmax
-from unnoise.sampler.denoise_from import sample_frames_from
+from unnoise.sampler.sampling import sample_from
 from unnoise.sampler.unmasking import certainty
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -248,7 +248,7 @@ def test_the_way_back_begins_at_the_noise_of_its_time() -> None:
         return fixed(torch.full((2, 3), 1 / 3))(x_t, t, where)
 
     state = torch.full((4000, 2), made.mask)
-    list(sample_frames_from(made, denoiser, state, 0.3, sampler=FirstHitting(), seed=0))
+    list(sample_from(made, denoiser, state, 0.3, sampler=FirstHitting(), seed=0))
     level = math.sin(math.pi / 2 * 0.3)
     first = levels[0].sort().values
     assert float(first.max()) <= level
@@ -265,7 +265,7 @@ def test_the_way_back_begins_at_its_time_on_every_grid() -> None:
     state = torch.full((50, 8), made.mask)
     for sampler in (Ancestral(4), TweedieLeaping(4), Ancestral(4, "cosine")):
         times.clear()
-        list(sample_frames_from(made, denoiser, state, 0.4, sampler=sampler, seed=0))
+        list(sample_from(made, denoiser, state, 0.4, sampler=sampler, seed=0))
         assert max(times) == pytest.approx(0.4, abs=1e-6)
 
 
@@ -273,8 +273,8 @@ def test_the_way_back_begins_at_its_time_on_every_grid() -> None:
 def test_rows_of_the_way_back_are_numbered(sampler) -> None:
     made = Masked(2, Linear())
     state = torch.full((6, 8), made.mask)
-    whole = list(sample_frames_from(made, timed, state, 0.9, sampler=sampler, seed=3))[-1].x
-    rest = list(sample_frames_from(made, timed, state[4:], 0.9, sampler=sampler, seed=3, first_row=4))[-1].x
+    whole = list(sample_from(made, timed, state, 0.9, sampler=sampler, seed=3))[-1].x
+    rest = list(sample_from(made, timed, state[4:], 0.9, sampler=sampler, seed=3, first_row=4))[-1].x
     assert torch.equal(whole[4:], rest) and not torch.equal(whole[:2], rest)
 
 

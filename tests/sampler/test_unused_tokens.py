@@ -19,7 +19,7 @@ from unnoise.denoiser import predict, predict_clean
 from unnoise.families.autoregressive import NextToken
 from unnoise.prediction import MeanPrediction
 from unnoise.process import Process
-from unnoise.process.state import StateSpace
+from unnoise.process.state import ProcessBase
 
 UNUSED = (1, 4)
 USED = (0, 2, 3)
@@ -50,7 +50,7 @@ def pushed(method: str, length: int = LENGTH) -> Model:
     return model
 
 
-def without_exclusion(model: Model) -> StateSpace:
+def without_exclusion(model: Model) -> ProcessBase:
     """Return the model's process after switching the exclusion of unused tokens off."""
     model.process.excluded = None
     return model.process

@@ -19,8 +19,8 @@ def integral(toy: Toy, process: Process, elbo: Elbo, denoiser, nodes: int = 40) 
         for i in range(1, elbo.steps + 1):
             total += float(expected(toy, process, i / elbo.steps, lambda x, x_t, t: elbo.at(denoiser, x, x_t, t)))
     total += float((toy.p * process.noise_kl(toy.x).sum(-1)).sum())
-    if process.residual_signal > 0:
-        total += process.residual_signal * float((toy.p * elbo.masked_reconstruction(denoiser, toy.x)).sum())
+    if process.terminal_alpha > 0:
+        total += process.terminal_alpha * float((toy.p * elbo.masked_reconstruction(denoiser, toy.x)).sum())
     if float(process.schedule.noise(torch.tensor([elbo.start])).max()) > 0:
         total += float(expected(toy, process, elbo.start, lambda x, x_t, t: elbo.reconstruction(denoiser, x, x_t, t)))
     return total

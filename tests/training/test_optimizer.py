@@ -111,7 +111,7 @@ def test_shapes_of_the_learning_rate() -> None:
     mdlm = rates([0, 99, 500, 999], warmup_steps=w, lr_schedule="constant")
     assert mdlm == pytest.approx([0.01, 1, 1, 1])
     epochs = 50  # × 0.99 each
-    multinomial = rates([0, 20, 500, 1000], warmup_steps=1, lr_schedule="exponential", decay_to=0.99**epochs)
+    multinomial = rates([0, 20, 500, 1000], warmup_steps=1, lr_schedule="exponential", lr_final=0.99**epochs)
     assert multinomial == pytest.approx([1, 0.99, 0.99**25, 0.99**50])
     assert rates([0, 10, 500], warmup=0.02) == pytest.approx([0.05, 0.55 * 0.99, 0.5])  # the default
 
@@ -136,7 +136,7 @@ def test_shares_and_steps_of_a_warm_up() -> None:
         ({"weight_decay": -1.0}, "weight_decay must be ≥ 0"),
         ({"dropout": 1.0}, r"dropout must lie in \[0, 1\)"),
         ({"beta2": 1.0}, r"beta2 must lie in \[0, 1\)"),
-        ({"decay_to": 0.0}, r"decay_to must lie in \(0, 1\]"),
+        ({"lr_final": 0.0}, r"lr_final must lie in \(0, 1\]"),
         ({"lr": 0.0}, "lr must be > 0"),
         ({"process_lr": -1.0}, "process_lr must be > 0"),
         ({"warmup_steps": 0}, "warmup_steps must be ≥ 1"),

@@ -21,13 +21,13 @@ from unnoise.cli.main import main
 from unnoise.data import Text8
 from unnoise.data.corpus import Corpus
 from unnoise.method_table import methods
-from unnoise.model.warm_start import started_from
+from unnoise.model.warm_start import init_from
 from unnoise.training import parallel as allocator
 from unnoise.training.callbacks import Tracker
 from unnoise.training.datasets import stages_of
 from unnoise.training.optim import WeightAverage, learning_rate_factor
 from unnoise.training.run import prepare_run
-from unnoise.training.trainer import NotANumber, TrainingRun
+from unnoise.training.trainer import DivergedError, TrainingRun
 from unnoise.training.training_options import RunOptions, TrainingOptions
 
 TEXT = "the cat sat on the mat and the dog sat on the log while the rat ran round the hat " * 120
@@ -220,7 +220,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path: Path) -> None:
         return good()
 
     run.step = bad
-    with pytest.raises(NotANumber, match=r"the loss became nan with a gradient of norm .* at step 9"):
+    with pytest.raises(DivergedError, match=r"the loss became nan with a gradient of norm .* at step 9"):
         run.run()  # after three steps that were left out
     log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in log if line.get("skipped")] == [6, 7, 8]
@@ -310,7 +310,7 @@ def test_a_method_with_options_resumes_to_the_same_bits(name: str, tmp_path: Pat
 def test_a_model_starts_from_the_weights_of_another() -> None:
     first = Model.build("ar", "text8", length=16, width=32, depth=2, heads=2)
     unnoise.train(first, ["the cat sat on the mat and sang"] * 40, steps=30)
-    model = started_from(first, "bd3lm:block=2", length=24)
+    model = init_from(first, "bd3lm:block=2", length=24)
     before, now = first.network.state_dict(), model.network.state_dict()
     assert before.keys() == now.keys() and model.length == 24
     for name, weight in now.items():
@@ -322,7 +322,7 @@ def test_a_model_starts_from_the_weights_of_another() -> None:
     texts = ["the cat sat on the mat and sang"] * 40
     assert unnoise.train(model, texts, steps=6, loss="fast").bits < unnoise.train(fresh, texts, steps=6, loss="fast").bits
     with pytest.raises(ValueError, match="must have its codec"):
-        started_from(first, "mdlm", unnoise.codec("bytes"))
+        init_from(first, "mdlm", unnoise.codec("bytes"))
 
 
 def test_stages_are_runs_before_the_run() -> None:

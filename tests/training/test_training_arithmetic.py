@@ -26,7 +26,7 @@ from unnoise.training.callbacks import Callback, StepReport
 from unnoise.training.datasets import texts_of
 from unnoise.training.optim import Muon, optimizers, orthogonal, owners
 from unnoise.training.parallel import BatchLoss, clip_gradients
-from unnoise.training.trainer import NotANumber, TrainingRun
+from unnoise.training.trainer import DivergedError, TrainingRun
 from unnoise.training.training_options import TrainingOptions
 
 TEXT = "the cat sat on the mat and the dog sat on the log while the rat ran round the hat " * 40
@@ -96,7 +96,7 @@ def test_the_momentum_of_muon_rises_to_its_end() -> None:
 
 def test_rates_and_memories_of_the_two_optimizers() -> None:
     module = torch.nn.ModuleDict({"body": torch.nn.Linear(3, 4), "head": torch.nn.Linear(4, 5), "one": torch.nn.Linear(4, 1)})
-    muon, adam = optimizers(module, TrainingOptions(steps=1, matrix_lr=0.5, other_lr=0.25, beta2=0.7))
+    muon, adam = optimizers(module, TrainingOptions(steps=1, muon_lr=0.5, adam_lr=0.25, beta2=0.7))
     assert [group["lr"] for group in muon.param_groups] == [0.5]
     assert [(group["lr"], group["betas"]) for group in adam.param_groups] == [(0.25, (0.9, 0.7))]
     assert [id(weight) for weight in muon.param_groups[0]["params"]] == [id(module["body"].weight)]  # no head, no single row
@@ -226,7 +226,7 @@ def test_rates_follow_the_shape() -> None:
 
 @pytest.mark.parametrize("what", ["loss", "gradient"])
 def test_a_step_that_is_not_a_number_changes_nothing(what: str) -> None:
-    run, objective = watched(ema_decay=0.5, bad_steps=2)
+    run, objective = watched(ema_decay=0.5, max_skipped_steps=2)
     run.step()
     before, average, learned = weights_of(run), {k: v.clone() for k, v in run.average.weights.items()}, objective.learned  # pyright: ignore
     good = objective.forward
@@ -242,7 +242,7 @@ def test_a_step_that_is_not_a_number_changes_nothing(what: str) -> None:
     assert run.done == 3 and objective.learned == learned == 1
     assert all(torch.equal(weight, before[name]) for name, weight in run.learned.named_parameters())
     assert all(torch.equal(weight, average[name]) for name, weight in run.average.weights.items())  # pyright: ignore
-    with pytest.raises(NotANumber, match=f"the loss became {'nan' if what == 'loss' else '[0-9]'}"):
+    with pytest.raises(DivergedError, match=f"the loss became {'nan' if what == 'loss' else '[0-9]'}"):
         run.step()
     objective.forward = good  # pyright: ignore
     run.bad = 2
@@ -256,7 +256,7 @@ def test_a_step_that_is_not_a_number_changes_nothing(what: str) -> None:
 
 def test_the_average_of_a_run_is_what_is_evaluated_saved_and_left(tmp_path: Path) -> None:
     """ŵ ← dŵ + (1 − d)w with d = min(0.8, (1 + n)/(10 + n)); the first step's weights are where it begins."""
-    run = run_of(out=tmp_path, steps=5, eval_every=2, ema_decay=0.8, matrix_lr=0.1, other_lr=0.05)
+    run = run_of(out=tmp_path, steps=5, eval_every=2, ema_decay=0.8, muon_lr=0.1, adam_lr=0.05)
     wanted: dict[str, Tensor] = {}
     step = run.step
 

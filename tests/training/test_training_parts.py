@@ -10,7 +10,7 @@ import torch
 from unnoise import Callback, Model, registry, train
 from unnoise.data.texts import Rows, Stream
 from unnoise.training.checkpointing import cut_log
-from unnoise.training.trainer import TrainingRun, is_sound
+from unnoise.training.trainer import TrainingRun, is_finite_loss
 from unnoise.training.training_options import TrainingOptions
 
 
@@ -37,8 +37,8 @@ def test_a_killed_run_keeps_the_log_up_to_its_checkpoint(tmp_path: Path) -> None
 
 
 def test_a_loss_that_is_finite_may_have_come_apart_too() -> None:
-    assert is_sound(3.0) and is_sound(1e8) and is_sound(-5.0)
-    assert not any(map(is_sound, (1.1e8, math.inf, math.nan)))
+    assert is_finite_loss(3.0) and is_finite_loss(1e8) and is_finite_loss(-5.0)
+    assert not any(map(is_finite_loss, (1.1e8, math.inf, math.nan)))
 
 
 @pytest.mark.parametrize("parts", [{"accumulate": 3}, {"device_batch": 1}])

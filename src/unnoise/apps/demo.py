@@ -119,6 +119,5 @@ class DemoCommand:
     seed: Seed = 0
 
     def run(self) -> int:
-        pass  # MOVE: local import gone
 
         return demo(self.steps, self.out, self.seed)

@@ -155,13 +155,13 @@ def train_with_bar(run: "TrainingRun", show: bool = True, callbacks: "Sequence[C
     from unnoise.apps.plots.style import can_draw
     from unnoise.cli.command_base import StopRequest
     from unnoise.cli.terminal import ProgressBar
-    from unnoise.training.trainer import NotANumber
+    from unnoise.training.trainer import DivergedError
 
     with StopRequest() as stop, ProgressBar(run.model.codec.unit) if show else nullcontext() as bar:
         try:
             report = run.run([*([bar] if bar else []), *callbacks], stop)
-        except NotANumber as error:
-            smaller = "--lr" if run.options.optimizer == "adamw" else "--matrix-lr and --other-lr"
+        except DivergedError as error:
+            smaller = "--lr" if run.options.optimizer == "adamw" else "--muon-lr and --adam-lr"
             raise ValueError(f"{error}; {_last_checkpoint(run)} Try a smaller {smaller}.") from error
     assert run.out is not None
     if can_draw():

@@ -25,7 +25,7 @@ class Codec(ABC):
 
     kind: the name of this kind of codec. vocab: K, the end token included. end: its index, or None. begin: the token that
     stands before a text, where that is not the end token of the one before. unit: what bits are counted per. length: how many
-    tokens each text has, where that is fixed. grid: how these lie in rows and columns, where they do. joins_blanks: whether a
+    tokens each text has, where that is fixed. grid: how these lie in rows and columns, where they do. prepends_space: whether a
     blank and the word after it are one token, as in byte-level BPE. separator: what stands between any two tokens, where
     something does. unused: tokens that no encoded text holds, so that models never predict them.
 
@@ -41,8 +41,8 @@ class Codec(ABC):
     length: int | None = None
     grid: tuple[int, ...] = ()
     channels: int = 1  # tokens that make one pixel
-    joins_blanks: bool = False
-    blank_first: bool = False
+    prepends_space: bool = False
+    leading_space: bool = False
     separator: str = ""
     unused: Sequence[int] = ()
 
@@ -50,14 +50,14 @@ class Codec(ABC):
     def encode(self, text: str, strict: bool = False) -> Tokens:
         """Text → tokens [n]. What the alphabet lacks is normalised, or refused with ValueError if strict."""
 
-    def encode_before(self, text: str) -> Tokens:
+    def encode_prefix(self, text: str) -> Tokens:
         """The tokens of what stands before something that is to be written: a blank at its end is left to that, where blanks
         belong to the word after them."""
-        return self.encode(text.removesuffix(" ") if self.joins_blanks else text)
+        return self.encode(text.removesuffix(" ") if self.prepends_space else text)
 
     def begun(self, text: str) -> str:
         """The beginning of a text as it is read: with a blank before it, where every word of the training text has one."""
-        return f" {text}" if self.blank_first and not text.startswith(" ") else text
+        return f" {text}" if self.leading_space and not text.startswith(" ") else text
 
     @abstractmethod
     def decode(self, tokens: Sequence[int] | Tokens) -> str:

@@ -16,7 +16,7 @@ import torch
 from unnoise.data.codec import SAMPLE, Codec, check_end
 from unnoise.data.codec_names import AUTO, codec as make_codec
 from unnoise.data.shard_files import split_documents, split_name
-from unnoise.data.texts import Cut, LabelledStreams, Rows, Source, Stream, Texts
+from unnoise.data.texts import Cut, LabelledWindows, Rows, Source, Stream, Texts
 
 SEPARATOR = " "  # between texts of one stream, where the codec has no end token
 
@@ -83,7 +83,7 @@ class Documents(Source):
         for label in sorted(set(labels or [0])):
             mine = texts if labels is None else [text for text, own in zip(texts, labels, strict=True) if own == label]
             streams[label] = _stream(codec, mine, length)
-        return LabelledStreams(streams) if labels else streams[0]
+        return LabelledWindows(streams) if labels else streams[0]
 
     def _rows(self, codec: Codec, texts: list[str], labels: list[int] | None, length: int, ends: bool) -> Rows:
         rows, kept = token_rows(codec, texts, length, ends, self.name)

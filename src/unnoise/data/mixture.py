@@ -118,10 +118,10 @@ class Mixture(Source):
 
     def texts(self, codec: Codec, split: str, length: int, cut: Cut = "windows") -> Texts:
         self.check_split(split)
-        return MixedTexts([source.texts(codec, split, length, cut) for source in self.parts.values()], self.weights)
+        return MixedData([source.texts(codec, split, length, cut) for source in self.parts.values()], self.weights)
 
 
-class MixedTexts(Texts):
+class MixedData(Texts):
     """Texts of several kinds, so many of each as its weight says."""
 
     def __init__(self, parts: Sequence[Texts], weights: Sequence[int]):

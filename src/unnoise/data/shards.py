@@ -17,7 +17,7 @@ from torch import Tensor
 from unnoise.data.codec import Codec, check_end
 from unnoise.data.codec_names import AUTO, codec_kind
 from unnoise.data.shard_files import SPLITS, TABLE_ROWS, Index, SplitShards, codec_hash, read_index, table_path, tokens_path
-from unnoise.data.texts import Batch, Cut, ShuffledTexts, Source, Stream, Texts, padded_rows, part_of, thinned
+from unnoise.data.texts import Batch, Cut, EpochData, Source, Stream, Texts, padded_rows, part_of, thinned
 
 MAPPED = 64  # files that are mapped at the same time
 
@@ -123,7 +123,7 @@ class ShardTokens:
         return torch.from_numpy(found).view(place.shape)
 
 
-class ShardDocuments(ShuffledTexts):
+class ShardDocuments(EpochData):
     """The documents of a split that have 1 to `length` tokens, each by itself.
 
     ends: an end token follows each. keep_end: it belongs to the text, and is one of its tokens and characters.

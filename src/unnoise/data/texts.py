@@ -59,7 +59,7 @@ class Texts(ABC):
         """All texts in order, evenly thinned to at most `limit`: [n, L] long."""
 
 
-class ShuffledTexts(Texts):
+class EpochData(Texts):
     """Texts that are read epoch by epoch, each of them once in every epoch, in another order each time."""
 
     @property
@@ -76,7 +76,7 @@ class ShuffledTexts(Texts):
         return self.read(place, epoch, seed)
 
 
-class Stream(ShuffledTexts):
+class Stream(EpochData):
     """One long stream of tokens [n], seen through windows of `length`.
 
     In each epoch the windows lie side by side, from a place that is drawn for the epoch. There are as many of them as fit
@@ -115,7 +115,7 @@ class Stream(ShuffledTexts):
         return self.tokens[start[:, None] + torch.arange(self.length)].long()
 
 
-class LabelledStreams(ShuffledTexts):
+class LabelledWindows(EpochData):
     """A stream for each label; a window lies in one of them and has its label."""
 
     def __init__(self, streams: dict[int, Stream]):
@@ -147,7 +147,7 @@ class LabelledStreams(ShuffledTexts):
         return every[thinned(len(every), limit)]
 
 
-class Rows(ShuffledTexts):
+class Rows(EpochData):
     """Texts that begin and end by themselves: sentences, or images. tokens: [n], all rows one after the other; labels: [N]."""
 
     def __init__(self, tokens: Tensor, lengths: np.ndarray, characters: float = 1.0, labels: Tensor | None = None):
@@ -182,7 +182,7 @@ class Rows(ShuffledTexts):
         return padded_rows(self.tokens, self.starts[place], self.lengths[place])
 
 
-class FilledTexts(Texts):
+class PaddedSequences(Texts):
     """Whole texts, filled up to `length` with their end token, for models that write texts of one length."""
 
     def __init__(self, texts: Texts, end: int, length: int):

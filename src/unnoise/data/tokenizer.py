@@ -28,7 +28,7 @@ class Bpe(Codec):
     """Byte-level BPE: every text has tokens, and decoding gives it back; � stands for a byte that was not UTF-8."""
 
     kind = "bpe"
-    joins_blanks = True
+    prepends_space = True
 
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer = tokenizer
@@ -114,7 +114,7 @@ class Text8Bpe(Bpe):
     """
 
     kind = "text8bpe"
-    blank_first = True
+    leading_space = True
 
     def __init__(self, tokenizer: Tokenizer):
         super().__init__(tokenizer)

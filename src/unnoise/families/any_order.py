@@ -82,7 +82,7 @@ class MaskCounts:
             ends = torch.tensor([bound.start, 1.0], dtype=torch.float64, device=process.device)
             with torch.no_grad():
                 self.least, self.most = process.schedule.noise(ends).tolist()
-            self.signal = process.residual_signal
+            self.signal = process.terminal_alpha
         self._weights: dict[int, Tensor] = {}
 
     @staticmethod
@@ -92,7 +92,7 @@ class MaskCounts:
             return None
         assert isinstance(bound, Elbo | AnyOrder)
         process = bound.process
-        discrete = isinstance(bound, Elbo) and (bound.steps is not None or (bound.network_free and bound.leaves_noise))
+        discrete = isinstance(bound, Elbo) and (bound.steps is not None or (bound.network_free and bound.starts_noisy))
         return None if discrete or not isinstance(process, Masked) or process.per_token else MaskCounts(bound, time_free)
 
     def weights(self, tokens: int) -> Tensor:

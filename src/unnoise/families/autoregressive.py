@@ -16,7 +16,7 @@ from unnoise.network.parameterization import Parameterization
 from unnoise.objective.objective_base import Objective
 from unnoise.prediction import MeanPrediction, Prediction
 from unnoise.process.process_base import gather
-from unnoise.process.state import PAD, StateSpace
+from unnoise.process.state import PAD, ProcessBase
 from unnoise.rng import Generator, inverse_cdf, uniform
 from unnoise.sampler.sampler_base import Frame, Sampler
 
@@ -43,7 +43,7 @@ class NextTokenParameterization(Parameterization):
     prediction: ClassVar[type[Prediction]] = NextTokenPrediction
 
     @classmethod
-    def network_config(cls, process: StateSpace, length: int, time_free: bool) -> dict[str, Any]:
+    def network_config(cls, process: ProcessBase, length: int, time_free: bool) -> dict[str, Any]:
         return super().network_config(process, length, time_free) | {"causal": True, "grid": ()}
 
     def next_token(self, tokens: Tensor, cache: object | None) -> tuple[Tensor, object]:
@@ -62,7 +62,7 @@ class Autoregressive(Objective):
     Sequences of unequal length are padded with −1, which does not contribute to the loss.
     """
 
-    def __init__(self, process: StateSpace):
+    def __init__(self, process: ProcessBase):
         super().__init__()
         self.process = process
 
@@ -104,7 +104,7 @@ class LeftToRight(Sampler):
     def tokens_read(self, length: int) -> int:
         return 1
 
-    def serves(self, process: StateSpace, prediction: type[Prediction] = NextTokenPrediction) -> bool:
+    def serves(self, process: ProcessBase, prediction: type[Prediction] = NextTokenPrediction) -> bool:
         return issubclass(prediction, NextTokenPrediction)
 
     def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:

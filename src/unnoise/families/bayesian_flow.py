@@ -17,12 +17,12 @@ from unnoise.objective.objective_base import Objective
 from unnoise.objective.times import stratified
 from unnoise.prediction import MeanPrediction, Prediction
 from unnoise.process.process_base import gather
-from unnoise.process.state import StateSpace
+from unnoise.process.state import ProcessBase
 from unnoise.rng import Generator, draw, normal, uniform
 from unnoise.sampler.sampler_base import Frame, SteppedSampler
 
 
-class BayesianFlow(StateSpace):
+class BayesianFlow(ProcessBase):
     """Beliefs over K tokens, with accuracy β(u) = β(1)·u²."""
 
     holds_tokens = False
@@ -132,7 +132,7 @@ class FlowSampler(SteppedSampler):
     def keeps_distribution(self) -> bool:
         return True
 
-    def serves(self, process: StateSpace, prediction: type[Prediction] = MeanPrediction) -> bool:
+    def serves(self, process: ProcessBase, prediction: type[Prediction] = MeanPrediction) -> bool:
         return isinstance(process, BayesianFlow)
 
     def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:

@@ -17,7 +17,7 @@ from unnoise.network.network_base import Cache
 from unnoise.network.parameterization import MeanParameterization
 from unnoise.prediction import MeanPrediction, Prediction
 from unnoise.process.masked import Masked
-from unnoise.process.state import StateSpace, position_times
+from unnoise.process.state import ProcessBase, position_times
 from unnoise.schedule import LogLinear, Schedule
 
 
@@ -72,7 +72,7 @@ class BlockParameterization(MeanParameterization):
     process: Blocks
 
     @classmethod
-    def network_config(cls, process: StateSpace, length: int, time_free: bool) -> dict[str, Any]:
+    def network_config(cls, process: ProcessBase, length: int, time_free: bool) -> dict[str, Any]:
         assert isinstance(process, Blocks)
         last = -(-length // process.block) * process.block  # sequences are padded to whole blocks
         return super().network_config(process, last, time_free) | {"grid": ()}

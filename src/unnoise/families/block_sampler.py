@@ -11,7 +11,7 @@ from unnoise.denoiser import Denoiser, SamplingDenoiser
 from unnoise.families.block import BlockDenoiser, BlockParameterization, BlockPrediction, Blocks, block_denoiser
 from unnoise.network.network_base import Cache
 from unnoise.prediction import MeanPrediction, Prediction
-from unnoise.process.state import StateSpace
+from unnoise.process.state import ProcessBase
 from unnoise.rng import Generator, RowGenerator
 from unnoise.sampler.ancestral import Ancestral
 from unnoise.sampler.sampler_base import MOST_STEPS, Frame, Sampler
@@ -60,7 +60,7 @@ class BlockSampler(Sampler):
     def tokens_read(self, length: int) -> int:
         return min(length, 32)
 
-    def serves(self, process: StateSpace, prediction: type[Prediction] = BlockPrediction) -> bool:
+    def serves(self, process: ProcessBase, prediction: type[Prediction] = BlockPrediction) -> bool:
         return isinstance(process, Blocks) and issubclass(prediction, BlockPrediction)
 
     def of_block(self, tokens: int, calls: int | None) -> Sampler:

@@ -23,7 +23,7 @@ from unnoise.objective.objective_base import Objective
 from unnoise.objective.times import stratified
 from unnoise.prediction import MeanPrediction, Prediction
 from unnoise.process.process_base import gather
-from unnoise.process.state import StateSpace
+from unnoise.process.state import ProcessBase
 from unnoise.rng import Generator, draw, normal, uniform
 from unnoise.sampler.sampler_base import Frame, SteppedSampler
 
@@ -54,13 +54,13 @@ class DdpmParameterization(Parameterization):
     takes_guidance: ClassVar[bool] = True
     process: Ddpm
 
-    def __init__(self, network: nn.Module, process: StateSpace, length: int, labels: int = 0):
+    def __init__(self, network: nn.Module, process: ProcessBase, length: int, labels: int = 0):
         if not isinstance(process, Ddpm):
             raise ValueError(f"DdpmParameterization needs a Ddpm process, found {type(process).__name__}")
         super().__init__(network, process, length, labels)
 
     @classmethod
-    def network_config(cls, process: StateSpace, length: int, time_free: bool) -> dict[str, Any]:
+    def network_config(cls, process: ProcessBase, length: int, time_free: bool) -> dict[str, Any]:
         assert isinstance(process, Ddpm)
         return super().network_config(process, length, time_free) | {"outputs": process.width}
 
@@ -176,7 +176,7 @@ class DdpmSampler(SteppedSampler):
     variance: Literal["model", "beta", "posterior"] = "model"
 
     requires: ClassVar[str] = "a Ddpm process"
-    starts_anywhere: ClassVar[bool] = True
+    starts_at_any_time: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -188,7 +188,7 @@ class DdpmSampler(SteppedSampler):
     def keeps_distribution(self) -> bool:
         return True
 
-    def serves(self, process: StateSpace, prediction: type[Prediction] = DdpmPrediction) -> bool:
+    def serves(self, process: ProcessBase, prediction: type[Prediction] = DdpmPrediction) -> bool:
         return isinstance(process, Ddpm)
 
     def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:

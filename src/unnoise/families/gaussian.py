@@ -21,7 +21,7 @@ from unnoise.objective.objective_base import Objective
 from unnoise.objective.times import stratified
 from unnoise.prediction import MeanPrediction, Prediction
 from unnoise.process.process_base import gather
-from unnoise.process.state import LATEST, StateSpace
+from unnoise.process.state import LATEST, ProcessBase
 from unnoise.rng import Generator, draw, normal, uniform
 from unnoise.sampler.sampler_base import Frame, SteppedSampler
 
@@ -180,13 +180,13 @@ class GaussianSampler(SteppedSampler):
     deterministic: bool = False
 
     requires: ClassVar[str] = "a Gaussian process"
-    starts_anywhere: ClassVar[bool] = True
+    starts_at_any_time: ClassVar[bool] = True
 
     @property
     def keeps_distribution(self) -> bool:
         return True
 
-    def serves(self, process: StateSpace, prediction: type[Prediction] = MeanPrediction) -> bool:
+    def serves(self, process: ProcessBase, prediction: type[Prediction] = MeanPrediction) -> bool:
         return isinstance(process, Gaussian)
 
     def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:

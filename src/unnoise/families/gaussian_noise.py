@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from unnoise.process.state import StateSpace
+from unnoise.process.state import ProcessBase
 from unnoise.rng import Generator, normal
 
 
@@ -52,7 +52,7 @@ class NoiseShape(nn.Module):
         return gradient * self.row_weight.to(gradient) if same and self.row_weight is not None else gradient
 
 
-class GaussianNoise(StateSpace, ABC):
+class GaussianNoise(ProcessBase, ABC):
     """Noise on `width` D numbers a token. Times t: [B] float64; states z: [B, L, D]."""
 
     holds_tokens = False

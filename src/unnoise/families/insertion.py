@@ -33,7 +33,7 @@ from unnoise.objective.objective_base import Objective, sum_rows
 from unnoise.objective.times import stratified, times_at
 from unnoise.prediction import Prediction
 from unnoise.process.process_base import gather
-from unnoise.process.state import FREE, LATEST, OPEN, PAD, StateSpace
+from unnoise.process.state import FREE, LATEST, OPEN, PAD, ProcessBase
 from unnoise.rng import Generator, uniform
 from unnoise.schedule import Linear, PerToken, Schedule
 
@@ -51,7 +51,7 @@ class Partial:
     gaps: Tensor
 
 
-class Insertion(StateSpace):
+class Insertion(ProcessBase):
     """Insertion and unmasking over K tokens and a mask (index K), with a schedule for each.
 
     A network reads K + 3 symbols: tokens, the mask, a start symbol before the text (K+1), and padding (K+2).
@@ -162,13 +162,13 @@ class InsertionParameterization(Parameterization):
     prediction: ClassVar[type[Prediction]] = InsertionPrediction
     process: Insertion
 
-    def __init__(self, network: nn.Module, process: StateSpace, length: int, labels: int = 0):
+    def __init__(self, network: nn.Module, process: ProcessBase, length: int, labels: int = 0):
         if not isinstance(process, Insertion):
             raise ValueError(f"gaps need an Insertion process, found {type(process).__name__}")
         super().__init__(network, process, length, labels)
 
     @classmethod
-    def network_config(cls, process: StateSpace, length: int, time_free: bool) -> dict[str, Any]:
+    def network_config(cls, process: ProcessBase, length: int, time_free: bool) -> dict[str, Any]:
         return super().network_config(process, length, time_free) | {"gaps": True}
 
     def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> InsertionPrediction:
@@ -191,7 +191,7 @@ class EndedInsertionParameterization(InsertionParameterization):
     over the K tokens, padding (K) and mask (K + 1), of which the last two are left out."""
 
     @classmethod
-    def network_config(cls, process: StateSpace, length: int, time_free: bool) -> dict[str, Any]:
+    def network_config(cls, process: ProcessBase, length: int, time_free: bool) -> dict[str, Any]:
         symbols = process.vocab + 2
         more = {"inputs": symbols, "outputs": symbols, "pointer": False}  # padding and mask would be copied too
         return super().network_config(process, length, time_free) | more

@@ -12,7 +12,7 @@ from unnoise.denoiser import SamplingDenoiser
 from unnoise.families.insertion import Insertion, InsertionPrediction, predict_insertion
 from unnoise.prediction import MeanPrediction, Prediction
 from unnoise.process.process_base import gather
-from unnoise.process.state import OPEN, PAD, StateSpace
+from unnoise.process.state import OPEN, PAD, ProcessBase
 from unnoise.rng import Generator, draw, poisson, uniform
 from unnoise.sampler.sampler_base import Frame, SteppedSampler
 from unnoise.sampler.unmasking import surest
@@ -49,7 +49,7 @@ class InsertionSampler(SteppedSampler):
             return super().distribution
         return "does not keep the model's distribution: the surest tokens come first"
 
-    def serves(self, process: StateSpace, prediction: type[Prediction] = InsertionPrediction) -> bool:
+    def serves(self, process: ProcessBase, prediction: type[Prediction] = InsertionPrediction) -> bool:
         return isinstance(process, Insertion)
 
     def frames(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, generator: Generator) -> Iterator[Frame]:

@@ -13,11 +13,11 @@ from unnoise.families.block import Blocks
 from unnoise.network.network_base import rows_at_once
 from unnoise.process.masked import Masked
 from unnoise.process.process_base import Process
-from unnoise.process.state import StateSpace
+from unnoise.process.state import ProcessBase
 from unnoise.rng import RowGenerator, seed_of
-from unnoise.sampler.denoise_from import sample_frames_from
 from unnoise.sampler.metropolis import gibbs_sweeps, site_posteriors
 from unnoise.sampler.sampler_base import SteppedSampler
+from unnoise.sampler.sampling import sample_from
 
 if TYPE_CHECKING:
     from unnoise.model.model import Model
@@ -110,7 +110,7 @@ def denoise(
     ]
 
 
-def replaced_share(process: StateSpace, x: Tensor, t: float) -> Tensor:
+def replaced_share(process: ProcessBase, x: Tensor, t: float) -> Tensor:
     """Compute how likely a token is not x_0's own at t, given that it is no mask: x [L] → [L] float64.
 
     For masked noise t is the rate of random errors itself, ε.
@@ -148,7 +148,7 @@ def _sampled(
         else:
             chosen = sampler.with_nfe(STEPS if steps is None else steps)
             count = chosen.steps if isinstance(chosen, SteppedSampler) else STEPS
-            frames = sample_frames_from(
+            frames = sample_from(
                 process, denoiser, state, at, sampler=chosen, seed=seed, independent_rows=True, first_row=int(part[0])
             )
             states = (frame.x for frame in frames)

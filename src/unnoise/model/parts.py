@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from unnoise.data import Codec, codec as make_codec
 from unnoise.data.codec import check_end
-from unnoise.data.texts import Cut, FilledTexts, Source, Texts
+from unnoise.data.texts import Cut, PaddedSequences, Source, Texts
 from unnoise.method_table import Method, method as method_named
 from unnoise.model.sampling_options import SamplingOptions
 from unnoise.network.network_base import check_network, device_of
@@ -124,7 +124,7 @@ class ModelParts:
         texts = source.texts(self.codec, split, self.length, cut)
         if cut != "whole" or self.method.stops_at_end or self.codec.end is None:
             return texts
-        return FilledTexts(texts, self.codec.end, self.length)
+        return PaddedSequences(texts, self.codec.end, self.length)
 
     def label_number(self, label: int | str | None) -> int | None:
         """The number of a class, from its name or number; ValueError if there is none such."""

@@ -17,13 +17,13 @@ MARKS = re.compile("|".join(map(re.escape, (MASK, GAP, WORD))))
 
 class Template(NamedTuple):
     """Raw pieces of text, the entries of `given` that stand between each and the next, and all of `given` (−1 is a token to
-    be written, −2 any number of them). joins_blanks: a blank before a run of blanks belongs to the first token of that, so
+    be written, −2 any number of them). prepends_space: a blank before a run of blanks belongs to the first token of that, so
     `given` is without it."""
 
     pieces: list[str]
     spans: list[range]
     given: list[int]
-    joins_blanks: bool = False
+    prepends_space: bool = False
 
     @staticmethod
     def parse(text: str, codec: Codec) -> "Template":
@@ -38,12 +38,12 @@ class Template(NamedTuple):
         given: list[int] = []
         spans: list[range] = []
         for piece, marks in zip([codec.begun(runs[0]), *runs[2::2]], [*runs[1::2], ""], strict=True):
-            given += (codec.encode_before(piece) if marks else codec.encode(piece)).tolist()
+            given += (codec.encode_prefix(piece) if marks else codec.encode(piece)).tolist()
             blanks = [OPEN if mark == GAP else FREE for mark in MARKS.findall(marks)]
             if blanks:
                 spans.append(range(len(given), len(given) + len(blanks)))
             given += blanks
-        return Template(separated(runs[::2], codec.separator), spans, given, codec.joins_blanks)
+        return Template(separated(runs[::2], codec.separator), spans, given, codec.prepends_space)
 
     @staticmethod
     def between(prefix: str, blanks: list[int], suffix: str, codec: Codec) -> "Template":
@@ -51,7 +51,7 @@ class Template(NamedTuple):
         before, after = given_sides(prefix, suffix, codec)
         span = range(len(before), len(before) + len(blanks))
         pieces = separated([prefix, as_suffix(suffix, codec)], codec.separator)
-        return Template(pieces, [span], [*before, *blanks, *after], codec.joins_blanks)
+        return Template(pieces, [span], [*before, *blanks, *after], codec.prepends_space)
 
     def filled(self, places: Sequence[int]) -> list[list[int]]:
         """Which positions of a canvas each run of blanks has become; places: the entry of `given` that each belongs to."""
@@ -59,7 +59,7 @@ class Template(NamedTuple):
 
     def between_pieces(self, texts: Sequence[str]) -> list[str]:
         """What came into each run of blanks as it stands there: a blank that was given beside it is not written twice."""
-        if not self.joins_blanks:
+        if not self.prepends_space:
             return list(texts)
         found = []
         starts = any(self.pieces) and not self.pieces[0]  # a text that is given begins with what was written
@@ -75,13 +75,13 @@ class Template(NamedTuple):
 
 def given_sides(prefix: str, suffix: str, codec: Codec) -> tuple[list[int], list[int]]:
     """The tokens of what is given before and after something that is to be written."""
-    before = codec.encode_before(codec.begun(prefix)).tolist() if prefix else []
+    before = codec.encode_prefix(codec.begun(prefix)).tolist() if prefix else []
     return before, codec.encode(as_suffix(suffix, codec)).tolist() if suffix else []
 
 
 def as_suffix(text: str, codec: Codec) -> str:
     """What comes after something that is to be written: a word after a blank, where blanks belong to the word after them."""
-    return f" {text}" if codec.joins_blanks and text[:1].isalnum() else text
+    return f" {text}" if codec.prepends_space and text[:1].isalnum() else text
 
 
 def text_as_read(text: str, codec: Codec) -> str | None:

@@ -18,11 +18,11 @@ from unnoise.model.parts import needed_fields
 from unnoise.network.gpt2 import Gpt2
 from unnoise.network.network_base import config_of_network
 from unnoise.network.table import named_fields, network_name, rebuild_network
-from unnoise.network.transformer import Transformer, recentred
+from unnoise.network.transformer import Transformer, shift_taps
 from unnoise.registry import accepted_arguments
 
 
-def started_from(
+def init_from(
     source: Model,
     method: str | Method,
     codec: Codec | None = None,
@@ -66,7 +66,7 @@ def started_from(
             if value is None or value.shape != weight.shape:
                 continue
             if isinstance(network, Transformer) and name.endswith(".conv.weight"):
-                value = recentred(value, bool(before.get("causal")), network.shape.causal)
+                value = shift_taps(value, bool(before.get("causal")), network.shape.causal)
             weight.copy_(value)
     return model
 

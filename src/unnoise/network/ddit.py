@@ -220,7 +220,7 @@ class Ddit(nn.Module):
         gaps: bool = False,
         dropout: Dropout | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the output, and with `gaps` also the second head's numbers [B, L]; network/network_base.py explains the arguments."""
+        """Return the output, and with `gaps` also the second head's numbers [B, L]; see `network_base` for the arguments."""
         start = cache.length if cache is not None else 0
         if block is not None:
             attention_mask, positions = block_visibility(x.shape[1] // 2, block, x.device)

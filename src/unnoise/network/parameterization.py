@@ -12,7 +12,7 @@ from unnoise.network.layers import Dropout
 from unnoise.network.network_base import Cache, keywords
 from unnoise.prediction import MeanPrediction, Prediction, RatioPrediction, ScorePrediction, TokenPrediction
 from unnoise.process.process_base import Process
-from unnoise.process.state import StateSpace, position_times
+from unnoise.process.state import ProcessBase, position_times
 from unnoise.rng import RowGenerator
 
 EXCLUDED = -1e30  # logit of an excluded token; unlike −∞ it can be multiplied by 0
@@ -40,7 +40,7 @@ class Parameterization(ABC):
     prediction: ClassVar[type[Prediction]]
     takes_guidance: ClassVar[bool] = False
 
-    def __init__(self, network: nn.Module, process: StateSpace, length: int, labels: int = 0):
+    def __init__(self, network: nn.Module, process: ProcessBase, length: int, labels: int = 0):
         self.network, self.process, self.length, self.labels = network, process, length, labels
         self.keywords = keywords(network)
         self.label: Tensor | None = None
@@ -48,7 +48,7 @@ class Parameterization(ABC):
         self.dropout: tuple[float, RowGenerator] | None = None
 
     @classmethod
-    def network_config(cls, process: StateSpace, length: int, time_free: bool) -> dict[str, Any]:
+    def network_config(cls, process: ProcessBase, length: int, time_free: bool) -> dict[str, Any]:
         """Return the fields of a network's configuration that the parameterization determines."""
         fields = {
             "inputs": process.inputs,
@@ -161,7 +161,7 @@ class ScoreParameterization(Parameterization):
     prediction: ClassVar[type[Prediction]] = ScorePrediction
     process: Process
 
-    def __init__(self, network: nn.Module, process: StateSpace, length: int, labels: int = 0):
+    def __init__(self, network: nn.Module, process: ProcessBase, length: int, labels: int = 0):
         if not isinstance(process, Process):
             raise ValueError(f"a score needs a process over tokens, found {type(process).__name__}")
         super().__init__(network, process, length, labels)

@@ -153,7 +153,7 @@ def tap_offsets(taps: int, causal: bool) -> range:
     return range(1 - taps, 1) if causal else range(-(taps // 2), taps // 2 + 1)
 
 
-def recentred(weight: Tensor, causal_before: bool, causal: bool) -> Tensor:
+def shift_taps(weight: Tensor, causal_before: bool, causal: bool) -> Tensor:
     """Convert taps [taps, D] between causal and centred convolutions: offsets in common keep their tap, new ones get zero."""
     before, now = (tap_offsets(len(weight), flag) for flag in (causal_before, causal))
     rows = [weight[before.index(k)] if k in before else torch.zeros_like(weight[0]) for k in now]
@@ -325,7 +325,7 @@ class Transformer(nn.Module):
         gaps: bool = False,
         dropout: Dropout | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the output, and with `gaps` also the second head's numbers [B, L]; network/network_base.py explains the arguments."""
+        """Return the output, and with `gaps` also the second head's numbers [B, L]; see `network_base` for the arguments."""
         start = cache.length if cache is not None else 0
         if block is not None:
             attention_mask, positions = block_visibility(x.shape[1] // 2, block, x.device)

@@ -68,7 +68,7 @@ class Elbo(Denoising):
         self.network_free = network_free
         with torch.no_grad():
             at_start = process.schedule.noise(torch.full((1,), start, dtype=torch.float64, device=process.device))
-        self.leaves_noise = bool((at_start > 0).any())  # at `start`, so that the text must still be reconstructed from it
+        self.starts_noisy = bool((at_start > 0).any())  # at `start`, so that the text must still be reconstructed from it
 
     def term(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         if self.steps is None:
@@ -79,20 +79,20 @@ class Elbo(Denoising):
     # ---- boundary terms ---------------------------------------------------------------------------------------------
 
     def boundary(self, denoiser: Denoiser, x: Tensor, generator: Generator) -> Tensor:
-        nats = self.noise_boundary(denoiser, x, generator)
-        if not self.leaves_noise:
+        nats = self.prior_loss(denoiser, x, generator)
+        if not self.starts_noisy:
             return nats
         start = self.start_times(x)
         x_start = x if self.network_free else self.process.noised(x, None, start[:, None].expand(x.shape), generator)
-        return nats + self.data_boundary(denoiser, x, x_start, start)
+        return nats + self.reconstruction_loss(denoiser, x, x_start, start)
 
-    def noise_boundary(self, denoiser: Denoiser, x: Tensor, generator: Generator) -> Tensor:
+    def prior_loss(self, denoiser: Denoiser, x: Tensor, generator: Generator) -> Tensor:
         """KL(q(x_1|x_0) ‖ π) and, where a masked process leaves a signal α(1), α(1)·Σ_i −log p(x_0^i | all masks): [B].
 
         In training the latter is computed in a share of the batches only, chosen at random, and weighted back.
         """
         nats = self.process.noise_kl(x).sum(-1)
-        residual = self.process.residual_signal
+        residual = self.process.terminal_alpha
         if residual == 0:
             return nats
         share = max(RESIDUAL_SHARE, min(1.0, 4 * residual)) if torch.is_grad_enabled() else 1.0
@@ -104,7 +104,7 @@ class Elbo(Denoising):
         """`start` for each sequence: [B] float64."""
         return torch.full((len(x),), self.start, dtype=torch.float64, device=x.device)
 
-    def data_boundary(self, denoiser: Denoiser, x: Tensor, x_start: Tensor, start: Tensor) -> Tensor:
+    def reconstruction_loss(self, denoiser: Denoiser, x: Tensor, x_start: Tensor, start: Tensor) -> Tensor:
         """Σ_i −log p(x_0^i | x_start), or its expectation by the network-free choice of p: [B]."""
         if self.network_free and isinstance(self.process, Masked):
             return self.process.reconstruction(x, start[:, None].expand(x.shape)).sum(-1)
@@ -171,14 +171,14 @@ class LeaveOneOut(Objective):
         nats = weight.to(nats.dtype) * nats
         if not isinstance(objective, Elbo):
             return nats
-        boundary = objective.noise_boundary(denoiser, x, generator)
-        if objective.leaves_noise:
+        boundary = objective.prior_loss(denoiser, x, generator)
+        if objective.starts_noisy:
             start = objective.start_times(x)
             if objective.network_free:  # already an expectation
-                boundary = boundary + objective.data_boundary(denoiser, x, x, start)
+                boundary = boundary + objective.reconstruction_loss(denoiser, x, x, start)
             else:
                 boundary = boundary + leave_one_out(
-                    process, lambda x_t: objective.data_boundary(denoiser, x, x_t, start), x, start, generator
+                    process, lambda x_t: objective.reconstruction_loss(denoiser, x, x_t, start), x, start, generator
                 )
         return nats + boundary.to(nats.dtype)
 

@@ -145,16 +145,16 @@ def noise_end(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor) -> Tenso
     """
     process = bound.process
     nats = (process.noise_kl(x) * free).sum(-1)
-    if process.residual_signal == 0:
+    if process.terminal_alpha == 0:
         return nats
     late = torch.full((len(x),), LATEST, dtype=torch.float64, device=x.device)
     x_t = x.masked_fill(free, process.states - 1)
-    return nats + process.residual_signal * _surprise(process, denoiser, x, x_t, free, late)
+    return nats + process.terminal_alpha * _surprise(process, denoiser, x, x_t, free, late)
 
 
 def data_end(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor, generator: Generator) -> Tensor:
     """Return one draw of the boundary term where the integral starts, if noise is left: E Σ_free −log p(x_0 | x_start): [B]."""
-    if not bound.leaves_noise:
+    if not bound.starts_noisy:
         return x.new_zeros(len(x), dtype=torch.float64)
     start = bound.start_times(x)
     x_t = torch.where(free, bound.process.noised(x, None, start[:, None].expand(x.shape), generator), x)

@@ -4,7 +4,7 @@ from unnoise.process.hybrid import HybridNoise, HybridSchedule
 from unnoise.process.markov import Markov, MaskedMarkov
 from unnoise.process.masked import Masked
 from unnoise.process.process_base import Dense, Process
-from unnoise.process.state import StateSpace
+from unnoise.process.state import ProcessBase
 from unnoise.process.uniform import Neighbourhood, Uniform
 
 __all__ = [
@@ -16,6 +16,6 @@ __all__ = [
     "MaskedMarkov",
     "Neighbourhood",
     "Process",
-    "StateSpace",
+    "ProcessBase",
     "Uniform",
 ]

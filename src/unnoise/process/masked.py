@@ -204,7 +204,7 @@ class Masked(Process):
         return torch.zeros(x.shape, dtype=torch.float64, device=x.device)
 
     @property
-    def residual_signal(self) -> float:
+    def terminal_alpha(self) -> float:
         """α(1)."""
         with torch.no_grad():
             return float(self.schedule.alpha(torch.ones((), dtype=torch.float64, device=self.anchor.device)).max())

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from unnoise.prediction import TokenPrediction
-from unnoise.process.state import LATEST, StateSpace, position_times
+from unnoise.process.state import LATEST, ProcessBase, position_times
 from unnoise.rng import Generator, draw
 from unnoise.schedule import Schedule
 
@@ -52,7 +52,7 @@ def bregman(log_s: Tensor, r: Tensor) -> Tensor:
     return torch.where(positive, r * (torch.expm1(z) - z), log_s.exp())
 
 
-class Process(StateSpace, ABC):
+class Process(ProcessBase, ABC):
     """Noise that acts on each position independently, as a Markov jump process over `states` ≥ `vocab` states.
 
     reverse: meaning of a mean μ. "marginal": μ = p(x_0 | x_t), with reverse step Σ_{x_0} μ(x_0) q(x_s | x_t, x_0). "plug-in": μ
@@ -267,7 +267,7 @@ class Process(StateSpace, ABC):
         return (torch.xlogy(q, q) - torch.xlogy(q, self.stationary().to(q))).sum(-1)
 
     @property
-    def residual_signal(self) -> float:
+    def terminal_alpha(self) -> float:
         """α(1) if pure noise is a single state (see Masked), the probability that a position leaves it at t = 1; else 0."""
         return 0.0
 
@@ -287,7 +287,6 @@ class Process(StateSpace, ABC):
 
     def dense(self) -> "Process":
         """Return this process without closed forms, the oracle of the tests."""
-        pass  # MOVE: local import gone
 
         return Dense(self)
 
@@ -313,8 +312,8 @@ class Dense(Process):
         return self.process.active(x_t)
 
     @property
-    def residual_signal(self) -> float:
-        return self.process.residual_signal
+    def terminal_alpha(self) -> float:
+        return self.process.terminal_alpha
 
     def noise_kl(self, x: Tensor) -> Tensor:
         return self.process.noise_kl(x)

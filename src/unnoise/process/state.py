@@ -14,7 +14,7 @@ OPEN = -2  # in `given`: any number of tokens to sample
 LATEST = 1 - 1e-6  # denoisers are not called at t = 1, where a score is ∞·0
 
 
-class StateSpace(nn.Module):
+class ProcessBase(nn.Module):
     """K real tokens and a blank (index K) for positions that have not been sampled.
 
     vocab: K.

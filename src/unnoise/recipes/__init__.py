@@ -4,7 +4,6 @@
 estimates the cost. Nothing here imports torch.
 """
 
-import pkgutil
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +12,7 @@ from unnoise.recipes.recipe_base import Recipe
 from unnoise.registry import find, load_file, register_builtin, registered
 
 VARIABLE = "recipe"  # name of the recipe in a user's file
+MODULES = ("text8", "image_recipes", "web_text")
 
 
 def recipe(name: str) -> Recipe:
@@ -33,5 +33,6 @@ def recipes() -> dict[str, Recipe]:
 
 @cache
 def _register_builtin() -> None:
-    names = [module.name for module in pkgutil.iter_modules(__path__) if module.name != "base"]
-    register_builtin("recipe", {name.replace("_", "-"): vars(import_module(f"{__name__}.{name}"))[name] for name in names})
+    found = {name: value for module in MODULES for name, value in vars(import_module(f"{__name__}.{module}")).items()}
+    recipes = {name.replace("_", "-"): value for name, value in found.items() if isinstance(value, Recipe)}
+    register_builtin("recipe", dict(sorted(recipes.items())))

@@ -4,7 +4,8 @@ from unnoise.sampler.ancestral import Ancestral
 from unnoise.sampler.confidence import Confidence, EntropyBounded
 from unnoise.sampler.leaping import EulerLeaping, PredictorCorrector, TweedieLeaping
 from unnoise.sampler.metropolis import Metropolis
-from unnoise.sampler.sampler_base import Frame, Sampler, sample, sample_frames
+from unnoise.sampler.sampler_base import Frame, Sampler
+from unnoise.sampler.sampling import sample, sample_frames
 from unnoise.sampler.unmasking import FirstHitting, Remasking
 
 __all__ = [

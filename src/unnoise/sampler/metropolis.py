@@ -26,7 +26,7 @@ from unnoise.denoiser import Denoiser, SamplingDenoiser, predict_clean
 from unnoise.prediction import MeanPrediction, Prediction, TokenPrediction
 from unnoise.process.masked import Masked
 from unnoise.process.process_base import Process, gather
-from unnoise.process.state import StateSpace
+from unnoise.process.state import ProcessBase
 from unnoise.process.uniform import SHAPES, Neighbourhood
 from unnoise.rng import Generator, draw, integers, uniform
 from unnoise.sampler.leaping import TweedieLeaping
@@ -81,7 +81,7 @@ class Metropolis(SteppedSampler):
             return replace(self, steps=max(1, nfe - 1))
         return replace(self, steps=max(1, nfe - nfe // 2 - 1), before=self.before.with_nfe(max(1, nfe // 2)))
 
-    def serves(self, process: StateSpace, prediction: type[Prediction] = MeanPrediction) -> bool:
+    def serves(self, process: ProcessBase, prediction: type[Prediction] = MeanPrediction) -> bool:
         if isinstance(process, Masked) and self.before is None:
             return False
         return super().serves(process, prediction) and (self.before is None or self.before.serves(process, prediction))

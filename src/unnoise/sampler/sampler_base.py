@@ -1,19 +1,18 @@
 """Base classes of samplers, which yield every state from pure noise to data, and the `sample` functions."""
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple, Self, cast
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-from unnoise.denoiser import Denoiser, SamplingDenoiser
+from unnoise.denoiser import SamplingDenoiser
 from unnoise.prediction import MeanPrediction, Prediction, TokenPrediction
 from unnoise.process.process_base import Process
-from unnoise.process.state import StateSpace
-from unnoise.rng import Generator, RowGenerator, inverse_cdf, uniform
+from unnoise.process.state import ProcessBase
+from unnoise.rng import Generator, inverse_cdf, uniform
 
 LOWEST_TEMPERATURE = 1e-3  # lowest temperature other than 0; the highest is its inverse
 MOST_STEPS = 1_000_000
@@ -52,7 +51,7 @@ class Sampler(ABC):
     top_p: float = 1.0
     requires: ClassVar[str] = "a process over tokens"
     mean_only: ClassVar[bool] = False
-    starts_anywhere: ClassVar[bool] = False  # whether `frames_from` is supported
+    starts_at_any_time: ClassVar[bool] = False  # whether `frames_from` is supported
 
     def __post_init__(self) -> None:
         low, high = LOWEST_TEMPERATURE, 1 / LOWEST_TEMPERATURE
@@ -89,12 +88,12 @@ class Sampler(ABC):
         """Return the number of tokens per network call for a sequence length."""
         return length
 
-    def serves(self, process: StateSpace, prediction: type[Prediction] = MeanPrediction) -> bool:
+    def serves(self, process: ProcessBase, prediction: type[Prediction] = MeanPrediction) -> bool:
         """Return whether this sampler supports the process and the type of prediction."""
         wanted = MeanPrediction if self.mean_only else TokenPrediction
         return isinstance(process, Process) and issubclass(prediction, wanted)
 
-    def check(self, process: StateSpace) -> None:
+    def check(self, process: ProcessBase) -> None:
         """Raise ValueError unless this sampler supports the process."""
         if not self.serves(process):
             raise ValueError(f"{type(self).__name__} needs {self.requires}, found {type(process).__name__}")
@@ -126,7 +125,7 @@ class GridSampler(SteppedSampler):
     """
 
     grid: Literal["uniform", "cosine"] = "uniform"
-    starts_anywhere: ClassVar[bool] = True
+    starts_at_any_time: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -196,104 +195,3 @@ def draw_tokens(
         part = prediction.replace(prediction.values[some])
         drawn.append(inverse_cdf(weights(part, x_t[some], earlier, t[row[some]]), u[some]))
     return x.masked_scatter(where, torch.cat(drawn))
-
-
-def sample_frames(
-    process: StateSpace,
-    denoiser: Denoiser,
-    *,
-    batch: int,
-    length: int,
-    sampler: Sampler,
-    given: Tensor | None = None,
-    seed: int = 0,
-    time_free: bool = False,
-    independent_rows: bool = False,
-    first_row: int = 0,
-    track_confidence: bool = True,
-) -> Iterator[Frame]:
-    """Yield every state from pure noise (t = 1) to data (t = 0). The arguments are the same as for `sample`.
-
-    track_confidence: whether frames contain confidences.
-    """
-    for name, value in (("batch", batch), ("length", length)):
-        if value < 1:
-            raise ValueError(f"{name} must be ≥ 1, found {value}")
-    if not isinstance(sampler, Sampler):
-        raise ValueError(f"sampler must be a Sampler such as Ancestral(steps=64), found {sampler!r}")
-    if given is None:
-        given = process.blank(batch, length)
-    process.check_given(given, batch, length)
-    sampler.check(process)
-    calls = SamplingDenoiser(
-        process,
-        cast(Process, process),  # samplers that need a Process have checked it
-        denoiser,
-        length,
-        time_free,
-        sampler.temperature,
-        sampler.top_p,
-        track_confidence,
-        type(sampler).__name__ if sampler.mean_only else None,
-        independent_rows,
-    )
-    return _frames(calls, sampler, given, seed, first_row)
-
-
-def _frames(denoiser: SamplingDenoiser, sampler: Sampler, given: Tensor, seed: int, first_row: int) -> Iterator[Frame]:
-    process = denoiser.state_space
-    device = process.anchor.device
-    generator = RowGenerator(seed, first_row + torch.arange(len(given), device=device))
-    x = process.begin(given, generator)
-    yield Frame(1.0, x, torch.zeros(x.shape, device=device))
-    yield from without_gradients(sampler.frames(denoiser, x, given.to(device) < 0, generator))
-
-
-def without_gradients(frames: Iterator[Frame]) -> Iterator[Frame]:
-    """Yield the frames, computed without gradients."""
-    while True:
-        with torch.no_grad():  # entered for each frame, because it must not stay active while this generator is suspended
-            frame = next(frames, None)
-        if frame is None:
-            return
-        yield frame
-
-
-def sample(
-    process: StateSpace,
-    denoiser: Denoiser,
-    *,
-    batch: int,
-    length: int,
-    sampler: Sampler,
-    given: Tensor | None = None,
-    seed: int = 0,
-    time_free: bool = False,
-    independent_rows: bool = False,
-    first_row: int = 0,
-) -> Tensor:
-    """Sample sequences: [B, L] long, without masks.
-
-    batch: number of sequences.
-    length: number of tokens, or the maximum if the model chooses the length.
-    given: [B, L] long, −1 where free; given positions never change. This samples the exact conditional distribution of masked
-        processes and is a heuristic for other processes.
-    time_free: the denoiser ignores t, so sequences that have not changed are not evaluated again.
-    independent_rows: the prediction for a sequence depends only on that sequence, so sequences that do not change in a step are
-        not evaluated (implied by time_free).
-    seed, first_row: sample i depends only on the seed and on first_row + i, not on the batch size.
-    """
-    frames = sample_frames(
-        process,
-        denoiser,
-        batch=batch,
-        length=length,
-        sampler=sampler,
-        given=given,
-        seed=seed,
-        time_free=time_free,
-        independent_rows=independent_rows,
-        first_row=first_row,
-        track_confidence=False,
-    )
-    return deque(frames, maxlen=1)[0].x

@@ -15,7 +15,7 @@ from torch import Tensor
 from unnoise.denoiser import SamplingDenoiser
 from unnoise.prediction import MeanPrediction, Prediction
 from unnoise.process.masked import Masked
-from unnoise.process.state import StateSpace
+from unnoise.process.state import ProcessBase
 from unnoise.rng import Generator, draw, uniform
 from unnoise.sampler.sampler_base import Frame, GridSampler, Sampler
 
@@ -29,7 +29,7 @@ class MaskedSampler(Sampler):
     requires: ClassVar[str] = "a Masked process with one schedule for all tokens"
     mean_only: ClassVar[bool] = True
 
-    def serves(self, process: StateSpace, prediction: type[Prediction] = MeanPrediction) -> bool:
+    def serves(self, process: ProcessBase, prediction: type[Prediction] = MeanPrediction) -> bool:
         return isinstance(process, Masked) and not process.per_token and issubclass(prediction, MeanPrediction)
 
 
@@ -145,7 +145,7 @@ class FirstHitting(MaskedSampler):
     Samples follow the model's continuous-time distribution exactly, with one evaluation per position.
     """
 
-    starts_anywhere: ClassVar[bool] = True
+    starts_at_any_time: ClassVar[bool] = True
 
     @property
     def keeps_distribution(self) -> bool:

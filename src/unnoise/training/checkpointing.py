@@ -225,7 +225,7 @@ def load_state(run: "TrainingRun", out: Path) -> str:
     """
     from torch.distributed.checkpoint.api import CheckpointException
 
-    folder, about, damaged = distributed.from_first(lambda: read_newest(out))
+    folder, about, damaged = distributed.broadcast_result(lambda: read_newest(out))
     if about.get("method") != run.model.method.name:
         raise ValueError(f"{out} holds a run of {about.get('method')}, not of {run.model.method.name}")
     if about.get("data_digest", run.data_digest) != run.data_digest:

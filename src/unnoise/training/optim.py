@@ -76,7 +76,7 @@ def put_parameters(module: nn.Module, values: Mapping[str, Tensor]) -> None:
 def learning_rate_factor(progress: float, options: TrainingOptions) -> float:
     """Return the factor on the learning rates, which rises over the warm-up and falls over the cool-down.
 
-    Let c be the remaining fraction of the cool-down. The factor is c (linear), ½(1 − cos πc) (cosine), decay_to^{1−c}
+    Let c be the remaining fraction of the cool-down. The factor is c (linear), ½(1 − cos πc) (cosine), lr_final^{1−c}
     (exponential), √(w/progress) after a warm-up of w (inverse-sqrt), or 1 (constant).
     """
     warmup, rise = _warmup(progress, options)
@@ -87,7 +87,7 @@ def learning_rate_factor(progress: float, options: TrainingOptions) -> float:
         case "cosine":
             return rise * 0.5 * (1 - math.cos(math.pi * left))
         case "exponential":
-            return rise * options.decay_to ** (1 - left)
+            return rise * options.lr_final ** (1 - left)
         case "inverse-sqrt":
             return rise * math.sqrt(warmup / max(warmup, progress))
         case "constant":
@@ -260,15 +260,15 @@ def optimizers(module: nn.Module, options: TrainingOptions = DEFAULTS) -> list[t
     matrices, others = split(module)
     made: list[torch.optim.Optimizer] = []
     if matrices:
-        made.append(Muon(matrices.values(), options.matrix_lr))
+        made.append(Muon(matrices.values(), options.muon_lr))
     for sharded in (True, False):  # Adam cannot mix them
         network, process = [], []
         for name, weight in others.items():
             if (shard_of(weight) is not None) is sharded:
                 (process if name.startswith(PROCESS) else network).append(weight)
         groups = [
-            {"params": network, "lr": options.other_lr},
-            {"params": process, "lr": options.process_lr or options.other_lr},
+            {"params": network, "lr": options.adam_lr},
+            {"params": process, "lr": options.process_lr or options.adam_lr},
         ]
         if network or process:
             made.append(torch.optim.Adam([group for group in groups if group["params"]], betas=betas, fused=fused))

@@ -22,7 +22,7 @@ from unnoise.files import check_folder
 from unnoise.method_table import Method, method as method_named
 from unnoise.model.io import load, without_weights
 from unnoise.model.model import Model
-from unnoise.model.warm_start import started_from
+from unnoise.model.warm_start import init_from
 from unnoise.objective import Objective
 from unnoise.registry import check_keywords
 from unnoise.training.callbacks import Callback
@@ -88,7 +88,7 @@ def _started(options: RunOptions, method: Method, source: Source, whole: bool) -
     codec = first.codec if options.codec == AUTO else source.codec(options.codec, options.texts)
     length = codec.length or options.length or first.length
     fields = "" if options.network == RunOptions.network else options.network  # by default the network of the source
-    return started_from(first, method, codec, length, options.seed, source.label_names, whole, fields)
+    return init_from(first, method, codec, length, options.seed, source.label_names, whole, fields)
 
 
 def _run(model: Model, source: Source, options: RunOptions, out: Path, resume: bool) -> TrainingRun:

@@ -80,11 +80,11 @@ class Report:
     text_stderr: float | None = None
 
 
-class NotANumber(ValueError):
+class DivergedError(ValueError):
     """Error raised when the loss becomes infinite, NaN or huge."""
 
 
-def is_sound(value: float) -> bool:
+def is_finite_loss(value: float) -> bool:
     """Return whether a loss or bound is finite and not huge."""
     return math.isfinite(value) and value <= DIVERGED
 
@@ -178,9 +178,9 @@ class TrainingRun:
         if options.shard and distributed.world() > 1:
             average_unsharded(self.learned)
         self.grad_norm = clip_gradients(self.learned, options.max_grad_norm)
-        self.bad = 0 if is_sound(total) and math.isfinite(self.grad_norm) else self.bad + 1
-        if self.bad > options.bad_steps:
-            raise NotANumber(
+        self.bad = 0 if is_finite_loss(total) and math.isfinite(self.grad_norm) else self.bad + 1
+        if self.bad > options.max_skipped_steps:
+            raise DivergedError(
                 f"the loss became {total:.3g} with a gradient of norm {self.grad_norm:.3g} at step {self.done + 1}"
             )
         if not self.bad:
@@ -310,7 +310,7 @@ class TrainingRun:
         while (progress := self.progress) < 1 and not distributed.total(stop(), self.device):
             rate = learning_rate_factor(progress, options)
             nats = self.step()
-            self.seconds = distributed.first_says(time.monotonic() - start, self.device)
+            self.seconds = distributed.broadcast_number(time.monotonic() - start, self.device)
             bits = nats / math.log(2) / self.train_texts.characters
             if not self.bad:
                 smooth = bits if smooth is None else 0.95 * smooth + 0.05 * bits
@@ -341,8 +341,8 @@ class TrainingRun:
 
     def _evaluate_now(self) -> None:
         bits, error = self.evaluate()
-        if not is_sound(bits):
-            raise NotANumber(f"the bound on held-out text became {bits:.3g} bits at step {self.done}")
+        if not is_finite_loss(bits):
+            raise DivergedError(f"the bound on held-out text became {bits:.3g} bits at step {self.done}")
         self.curve.append((self.done, bits, error))
         for callback in self.callbacks:
             callback.on_evaluation(Evaluation(self.done, bits, error))

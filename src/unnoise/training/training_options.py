@@ -40,9 +40,9 @@ class TrainingOptions:
     """Number of gradient accumulation steps per update, instead of device_batch."""
     seed: int = option(0, min=0, max=2**63 - 1)
     """Seed of the initial weights, the batches and the noise."""
-    matrix_lr: float = option(0.02, above=0)
+    muon_lr: float = option(0.02, above=0)
     """Learning rate of Muon, for matrices."""
-    other_lr: float = option(0.003, above=0)
+    adam_lr: float = option(0.003, above=0)
     """Learning rate of Adam, for the other weights."""
     warmup: float = option(0.02, min=0, max=1)
     """Fraction of the run over which the learning rates rise."""
@@ -72,7 +72,7 @@ class TrainingOptions:
     """Use only deterministic kernels. On a CPU all kernels are deterministic."""
     shard: bool = False
     """Shard weights, gradients and moments over the processes (FSDP2) instead of replicating them (DDP)."""
-    bad_steps: int = option(3, min=0)
+    max_skipped_steps: int = option(3, min=0)
     """Number of consecutive updates that may be skipped because the loss or gradient is not finite, before the run stops."""
     profile: int = option(0, min=0)
     """Number of steps to profile after the first five; writes profile.json (for chrome://tracing) and profile.txt."""
@@ -94,7 +94,7 @@ class TrainingOptions:
     """Warm-up in steps, instead of a fraction of the run."""
     lr_schedule: LrSchedule = "linear"
     """Shape of the cool-down; inverse-sqrt falls from the end of the warm-up, constant does not fall."""
-    decay_to: float = option(0.01, above=0, max=1)
+    lr_final: float = option(0.01, above=0, max=1)
     """Fraction of the learning rates left at the end of the run, with the exponential schedule."""
     dropout: float = option(0.0, min=0, below=1)
     """Dropout rate of the attention and perceptron branches, in training."""
@@ -155,7 +155,7 @@ class RunOptions(TrainingOptions):
 
 FREE_TO_CHANGE = frozenset(  # options that may change on resuming; the data's content is checked separately
     {"steps", "minutes", "eval_every", "eval_windows", "save_every", "keep", "compile", "data", "device_batch", "accumulate"}
-    | {"init", "checkpoint_activations", "deterministic", "shard", "bad_steps", "profile"}
+    | {"init", "checkpoint_activations", "deterministic", "shard", "max_skipped_steps", "profile"}
 )
 
 

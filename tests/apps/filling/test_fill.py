@@ -30,7 +30,7 @@ class Joined(Codec):
 
     kind = "joined"
     vocab = 5
-    joins_blanks = True
+    prepends_space = True
     symbols = (" a", " b", "a", "b", ".")
 
     def encode(self, text: str, strict: bool = False) -> Any:

@@ -12,13 +12,22 @@ import unnoise
 from exact_gaussian import ExactGaussian, P, gaussian
 from toy import Exact, Toy, chi_square
 from unnoise import Ancestral, FirstHitting, GaussianSampler, HybridNoise, Linear, Masked, Process, Uniform
-from unnoise.apps.plots.noise import NOISES, NoisePath, comes_back, model_path, moments, noise_named, symbol_points, way_back
+from unnoise.apps.plots.noise import (
+    NOISES,
+    NoisePath,
+    can_denoise_from,
+    denoise_from,
+    model_path,
+    moments,
+    noise_named,
+    symbol_points,
+)
 from unnoise.apps.plots.schedules import revealed, schedule_named
 from unnoise.cli.main import main
 from unnoise.data import codec
 from unnoise.model.sampling_options import SamplingOptions
 from unnoise.rng import RowGenerator
-from unnoise.sampler.denoise_from import sample_frames_from
+from unnoise.sampler.sampling import sample_from
 
 TEXT8 = codec("text8")
 FOX = "the quick brown fox jumps over the lazy dog"
@@ -92,7 +101,7 @@ def test_the_way_back_of_an_exact_model_is_the_posterior(process: Process, kind:
     x_t = torch.tensor([[2, process.states - 1]])
     posterior = toy.likelihoods(process, x_t, torch.tensor([t])).prod(-1)[0] * toy.p
     state = x_t.expand(2000, 2).contiguous()
-    *before, last = sample_frames_from(process, Exact(toy, process, kind), state, t, sampler=sampler, seed=2)
+    *before, last = sample_from(process, Exact(toy, process, kind), state, t, sampler=sampler, seed=2)
     assert all(0 <= frame.t <= t for frame in before) and last.t == 0
     counts = torch.bincount(toy.index(last.x), minlength=9)
     assert float(0.5 * (counts / 2000 - posterior / posterior.sum()).abs().sum()) < 0.05
@@ -104,7 +113,7 @@ def test_gaussian_embeddings_come_back_too(double: None) -> None:
     z = 0.4 * process.table()[:1] + torch.tensor([0.1, -0.2])
     posterior = denoiser(z[None], torch.tensor([t])).log_probs.exp()[0, 0].detach()
     state = z.detach().expand(4000, 1, 2).contiguous()
-    *_, last = sample_frames_from(process, denoiser, state, t, sampler=GaussianSampler(100), seed=1)
+    *_, last = sample_from(process, denoiser, state, t, sampler=GaussianSampler(100), seed=1)
     shares = torch.bincount(last.x[:, 0], minlength=3) / 4000
     assert float(0.5 * (shares - posterior).abs().sum()) < 0.03 and float(0.5 * (P - posterior).abs().sum()) > 0.1
 
@@ -112,14 +121,14 @@ def test_gaussian_embeddings_come_back_too(double: None) -> None:
 def test_a_model_keeps_what_the_noise_left() -> None:
     model = unnoise.Model.build("mdlm", width=16, depth=1, heads=2, length=48)
     path = model_path(model, FOX, [0.0, 0.5])
-    back = list(way_back(model, path, SamplingOptions(steps=6)))
+    back = list(denoise_from(model, path, SamplingOptions(steps=6)))
     noised = path.texts()[-1]
     for one in back:
         assert all(a == b for a, b, kind in zip(one.ids, noised.ids, noised.kinds, strict=True) if kind == "kept")
     assert back[-1].t == 0 and "mask" not in back[-1].kinds and back[0].t < 0.5
-    assert back == list(way_back(model, path, SamplingOptions(steps=6)))
+    assert back == list(denoise_from(model, path, SamplingOptions(steps=6)))
     assert [one.t for one in moments(back, [0.25, 0.2, 0.0])] == pytest.approx([0.25, 1 / 6, 0.0])
-    assert comes_back(model) and not comes_back(unnoise.Model.build("ar", width=16, depth=1, heads=2, length=8))
+    assert can_denoise_from(model) and not can_denoise_from(unnoise.Model.build("ar", width=16, depth=1, heads=2, length=8))
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------

@@ -211,9 +211,7 @@ def parts_by_enumeration(toy: Toy, process: Masked | Uniform, kind: str) -> tupl
             for one, weight in zip(t, w, strict=True)
         )
 
-    noise = (
-        float((toy.p * bound.noise_boundary(exact, toy.x, None)).sum()) if process.schedule.alpha(torch.ones(1)) > 0 else 0.0
-    )
+    noise = float((toy.p * bound.prior_loss(exact, toy.x, None)).sum()) if process.schedule.alpha(torch.ones(1)) > 0 else 0.0
     return mean(EPS, 1 - 1e-6), EPS * mean(1e-9, EPS), noise
 
 

@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 import unnoise
 from studio_server import client_of, listening, raw, soon_idle, tiny_models
 from unnoise.apps.filling.word_filling import Filling, fill
-from unnoise.apps.plots.noise import model_path, way_back
+from unnoise.apps.plots.noise import denoise_from, model_path
 from unnoise.apps.spelling import correct
 from unnoise.apps.studio import make_app
 from unnoise.apps.studio.jobs import JobQueue, QueueFull, ShareTaken
@@ -151,12 +151,12 @@ def test_noise_and_the_way_back(client: TestClient, folders: list[Path]) -> None
     assert all(early <= late for early, late in itertools.pairwise(masks)) and len(masks[40]) > 20
     steps = lines(client, "back", **body, moment=20, steps=8)
     path = model_path(model, body["text"], [i / 40 for i in range(41)], 3)
-    wanted = list(way_back(model, path, unnoise.SamplingOptions(steps=8, seed=3), 20))
+    wanted = list(denoise_from(model, path, unnoise.SamplingOptions(steps=8, seed=3), 20))
     assert [step["ids"] for step in steps] == [one.ids for one in wanted] and steps[-1]["t"] == 0
     other = client.post("/api/noise", json=body | {"noise": "nearest-neighbour", "model": "ar"}).json()["states"]
     assert other[0]["ids"] == found["states"][0]["ids"] and max(other[40]["ids"]) < 27
     about = {name: client.get(f"/api/models/{name}").json() for name in ("mdlm", "udlm", "ar", "flexmdm")}
-    assert [about[name]["comes_back"] for name in about] == [True, True, False, False]
+    assert [about[name]["can_denoise_from"] for name in about] == [True, True, False, False]
 
 
 def test_samplers_side_by_side(client: TestClient) -> None:

@@ -18,7 +18,7 @@ from unnoise.network.parameterization import MeanParameterization, Parameterizat
 from unnoise.objective import Elbo
 from unnoise.prediction import MeanPrediction, Prediction, TokenPrediction
 from unnoise.process import Masked, Process
-from unnoise.process.state import StateSpace
+from unnoise.process.state import ProcessBase
 
 STEPS = 16
 CURVES = {
@@ -104,7 +104,7 @@ class MaskParameterization(Parameterization):
     prediction = MaskPrediction
 
     @classmethod
-    def network_config(cls, process: StateSpace, length: int, time_free: bool) -> dict[str, Any]:
+    def network_config(cls, process: ProcessBase, length: int, time_free: bool) -> dict[str, Any]:
         return super().network_config(process, length, time_free) | {"outputs": process.states}
 
     def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> MaskPrediction:

@@ -28,7 +28,7 @@ from unnoise.process.masked import Masked
 
 INSIDE = "'’-"  # characters of a word besides letters and digits
 PART_OF_CHARACTER = "�"  # a single byte of a longer UTF-8 sequence
-LONGEST = {False: 14, True: 4}  # by `Codec.joins_blanks`
+LONGEST = {False: 14, True: 4}  # by `Codec.prepends_space`
 REACH = {False: 4, True: 2}
 
 
@@ -69,8 +69,8 @@ def word_tokens(codec: Codec) -> WordTokens:
         inside=inside,
         after_blank=torch.tensor([text[:1] == " " and is_piece(text[1:]) for text in texts]),
         blank=texts.index(" ") if " " in texts else None,
-        longest=LONGEST[codec.joins_blanks],
-        reach=REACH[codec.joins_blanks],
+        longest=LONGEST[codec.prepends_space],
+        reach=REACH[codec.prepends_space],
     )
 
 

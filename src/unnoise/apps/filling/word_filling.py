@@ -137,8 +137,8 @@ class Filling:
     def _place(self, before: str, after: str, begins: bool) -> Place:
         """Return the window around a mark; the text after the mark gets at least a third of it."""
         model, blank = self.model, self.words.blank
-        given, following = model.codec.encode_before(before).tolist(), model.codec.encode(after).tolist()
-        if not model.codec.joins_blanks and blank is not None:  # a blank on either side delimits the word
+        given, following = model.codec.encode_prefix(before).tolist(), model.codec.encode(after).tolist()
+        if not model.codec.prepends_space and blank is not None:  # a blank on either side delimits the word
             given = given or [blank] * (not model.whole_texts)
             following = following or [blank]
         window = min(WINDOW, model.length)
@@ -147,7 +147,7 @@ class Filling:
         following = following[: max(room // 3, room - len(given))]
         given = given[max(0, len(given) - (room - len(following))) :]
         within = begins and isinstance(model.process, Masked)  # to a masked model, the text is part of a longer one
-        after_blank = model.codec.joins_blanks and (within or before.endswith(" "))
+        after_blank = model.codec.prepends_space and (within or before.endswith(" "))
         return Place(before=given, after=following, longest=longest, after_blank=after_blank, begins=begins)
 
     @torch.no_grad()
@@ -184,7 +184,7 @@ class Filling:
     def _is_known(self, word: str) -> bool:
         """Return whether the training text has a word, or each part of a compound; true if the words are not recorded."""
         words = model_words(self.model)
-        if words is None or not self.model.codec.joins_blanks or words.knows(word.lower()):
+        if words is None or not self.model.codec.prepends_space or words.knows(word.lower()):
             return True
         return all(part.isdigit() or words.knows(part) for part in re.split(f"[{INSIDE}]", word.lower()))
 

@@ -151,7 +151,7 @@ class HarnessModel:
         groups: dict[tuple[int, int, float], list[tuple[int, list[int]]]] = {}
         for number, one in enumerate(requests):
             tokens = max(1, min(one.tokens, self.model.length - 1))
-            prompt = self.model.codec.encode_before(one.prompt).tolist()
+            prompt = self.model.codec.encode_prefix(one.prompt).tolist()
             prompt = prompt[max(0, len(prompt) + tokens - self.model.length) :]
             groups.setdefault((len(prompt), tokens, one.temperature), []).append((number, prompt))
         found: dict[int, str] = {}

@@ -114,7 +114,6 @@ class PlotCommand:
 
     def _draw(self, out: Path) -> dict[str, Any]:
         """Draw the picture, and return the results that were measured for it."""
-        pass  # MOVE: local import gone
         from unnoise.apps.plots import figures as plot, schedules
         from unnoise.apps.plots.chain import plot_chain
 

@@ -24,10 +24,10 @@ from unnoise.families.gaussian import Gaussian
 from unnoise.families.gaussian_noise import GaussianNoise
 from unnoise.method_table import method, methods
 from unnoise.model.sampling_options import SamplingOptions
-from unnoise.process import HybridNoise, Markov, Masked, Process, StateSpace, Uniform
+from unnoise.process import HybridNoise, Markov, Masked, Process, ProcessBase, Uniform
 from unnoise.process.markov import mutual_information_schedule
 from unnoise.rng import RowGenerator
-from unnoise.sampler.denoise_from import sample_frames_from
+from unnoise.sampler.sampling import sample_from
 from unnoise.schedule import Linear
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def nearest_symbols(codec: Codec) -> Markov:
     return Markov(chain.generator, mutual_information_schedule(chain, unigram, CELLS))
 
 
-NOISES: dict[str, Callable[[Codec], StateSpace]] = {
+NOISES: dict[str, Callable[[Codec], ProcessBase]] = {
     "uniform": lambda codec: Uniform(codec.vocab, Linear()),
     "absorbing": lambda codec: Masked(codec.vocab, Linear()),
     "nearest-neighbour": nearest_symbols,
@@ -108,7 +108,7 @@ def noise_named(name: str, codec: Codec) -> TokenNoise:
     return in_place(method(name).process(codec.vocab), name)
 
 
-def in_place(process: StateSpace, name: str) -> TokenNoise:
+def in_place(process: ProcessBase, name: str) -> TokenNoise:
     """The same process, or ValueError unless it noises tokens where they stand."""
     if isinstance(process, TokenNoise):
         return process
@@ -174,17 +174,17 @@ def model_path(model: "Model", text: str, times: Sequence[float], seed: int = 0)
     return NoisePath(in_place(model.process, model.method.name), model.codec, tokens.tolist(), times, seed)
 
 
-def comes_back(model: "Model") -> bool:
+def can_denoise_from(model: "Model") -> bool:
     """Whether a model can go back from a text that is noised in part."""
-    return isinstance(model.process, TokenNoise) and model.method.sampler.starts_anywhere and not model.codec.grid
+    return isinstance(model.process, TokenNoise) and model.method.sampler.starts_at_any_time and not model.codec.grid
 
 
-def way_back(model: "Model", path: NoisePath, options: SamplingOptions, moment: int = -1) -> Iterator[NoisedText]:
+def denoise_from(model: "Model", path: NoisePath, options: SamplingOptions, moment: int = -1) -> Iterator[NoisedText]:
     """The model's reverse process from a moment of the path, by its own sampler: each text after it, the last at t = 0."""
     sampler = options.resolve(model.method.sampler)
     model.check_sampler(sampler)
     model.network.eval()
-    frames = sample_frames_from(
+    frames = sample_from(
         model.process,
         model.denoiser.condition(model.label_number(options.label), options.guidance),
         path.states[moment],

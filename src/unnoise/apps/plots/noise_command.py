@@ -90,7 +90,7 @@ class NoiseCommand:
         return name, NoisePath(noise_named(name, read), read, tokens, self.times, self.seed), "", []
 
     def _with_model(self) -> "tuple[str, NoisePath, str, list[NoisedText]]":
-        from unnoise.apps.plots.noise import comes_back, model_path, moments, way_back
+        from unnoise.apps.plots.noise import can_denoise_from, denoise_from, model_path, moments
         from unnoise.model.sampling_options import SamplingOptions
 
         if self.method is not None or self.codec is not None:
@@ -99,13 +99,13 @@ class NoiseCommand:
         text = text_of(self.text)
         path = model_path(model, text, self.times, self.seed)
         say_read(model.codec.read_as(text))
-        if not comes_back(model):
+        if not can_denoise_from(model):
             print(
                 f"{model.method.name} samples only from pure noise: it cannot denoise a partially noised text", file=sys.stderr
             )
             return model.method.name, path, "", []
         options = SamplingOptions(steps=self.steps, seed=self.seed)
-        back = moments(list(way_back(model, path, options)), self.times[-2::-1])
+        back = moments(list(denoise_from(model, path, options)), self.times[-2::-1])
         return model.method.name, path, f"and back, by {self.model}", back
 
 

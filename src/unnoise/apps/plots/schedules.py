@@ -11,7 +11,7 @@ from unnoise.apps.plots.style import legend, look, pictures, series
 from unnoise.apps.plots.tokens import visible
 from unnoise.method_table import method, methods
 from unnoise.model.model import Model
-from unnoise.process import HybridSchedule, StateSpace
+from unnoise.process import HybridSchedule, ProcessBase
 from unnoise.registry import accepted_arguments, check_settings, parse_settings
 from unnoise.sampler import Ancestral
 from unnoise.schedule import Cosine, CosineTable, Geometric, Linear, LogLinear, PerToken, Polynomial, Schedule
@@ -59,7 +59,7 @@ def schedule_named(name: str) -> Signal:
     return mean_signal(method(name).process(2), name)
 
 
-def mean_signal(process: StateSpace, name: str) -> Signal:
+def mean_signal(process: ProcessBase, name: str) -> Signal:
     """Return α(t) of a process, the mean over tokens where it differs between them; raise ValueError if there is none."""
     curves = process.curves()
     if not curves:

@@ -196,7 +196,7 @@ def differences(
     late = _sum(lambda rows: noise_end(objective, model.denoiser, x[rows], free[rows]), x)
     if late:
         found.append(Difference("at pure noise", late, 0.0, "the cost of the signal that is left at t = 1 is left out"))
-    if loss.reconstruction and objective.leaves_noise:
+    if loss.reconstruction and objective.starts_noisy:
         paid = _sum(lambda rows: _free_reconstruction(objective, x[rows], free[rows]).sum(1), x)
         exact = _measured(
             lambda v, rows, generator: data_end(objective, model.denoiser, x[rows], free[rows], generator),

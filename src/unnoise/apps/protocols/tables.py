@@ -46,7 +46,7 @@ def measured_table(
     if len(set(models)) < len(models):
         raise ValueError("name each model once")
     files = {(name, one): out / CELLS / f"{_key(name, path, options)}.json" for name in models for one, path in sets.items()}
-    found = distributed.from_first(lambda: {place: _read(path) for place, path in files.items()})
+    found = distributed.broadcast_result(lambda: {place: _read(path) for place, path in files.items()})
     for name in models:  # before anything is computed
         if wanted := [one for one in sets if found[name, one] is None]:
             check_model(table, load(name), name, wanted, options)

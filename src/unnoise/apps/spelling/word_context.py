@@ -243,7 +243,7 @@ class WordContext:
 
 def reads_words(model: "Model") -> bool:
     """Return whether a model has masked noise over word pieces, so that most words are one token."""
-    return isinstance(model.process, Masked) and model.codec.joins_blanks
+    return isinstance(model.process, Masked) and model.codec.prepends_space
 
 
 @lru_cache(maxsize=8)

@@ -202,7 +202,7 @@ def _settled(request: CompletionRequest, prompt: str, run: ChainRun) -> str:
     if request.stops or request.suffix or run.last.settled <= first or not run.last.t:
         return ""
     text = request.model.codec.decode(run.last.ids[first : run.last.settled]).rstrip("�")
-    if request.model.codec.joins_blanks and prompt.endswith(" "):  # the whole text has this blank once
+    if request.model.codec.prepends_space and prompt.endswith(" "):  # the whole text has this blank once
         text = text.lstrip(" ")
     return prompt + text if request.echo else text
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.nn import Module
 
-from unnoise.apps.plots.noise import NOISES, comes_back
+from unnoise.apps.plots.noise import NOISES, can_denoise_from
 from unnoise.apps.spelling import FILE as WORD_LIST, can_correct
 from unnoise.checkpoint.format import CONFIG
 from unnoise.data import Pixels, codec_kind
@@ -62,7 +62,7 @@ class LoadedModel:
             "own_sampler": model.sampling.get("sampler") or model.own_sampler,
             "sampling": dict(model.sampling),
             "corrects": WORD_LIST in model.extra_files and can_correct(model.process),
-            "comes_back": comes_back(model),
+            "can_denoise_from": can_denoise_from(model),
             "noises": list(NOISES),
         }
 

@@ -619,8 +619,8 @@ function showNoise() {
   showNoised($("noised"), ids, found.shown);
   $("how-noisy").textContent = `t = ${t.toFixed(2)}, ${share(ids)} noised`;
   moment.setAttribute("aria-valuetext", $("how-noisy").textContent);
-  const own = found.query.noise === "" && model.comes_back;
-  const why = own ? "" : model.comes_back ? `${model.name} can denoise only its own noise: choose “own”.`
+  const own = found.query.noise === "" && model.can_denoise_from;
+  const why = own ? "" : model.can_denoise_from ? `${model.name} can denoise only its own noise: choose “own”.`
     : `${model.method} has no noise of this kind and cannot denoise.`;
   $("no-way-back").textContent = why;
   $("no-way-back").hidden = !why;
@@ -657,7 +657,7 @@ onRun("back", (form) => {
 
 function offerNoises() {
   const select = $("form-noise").elements.noise;
-  select.replaceChildren(...(model.comes_back ? [make("option", { value: "" }, `own (${model.method})`)] : []),
+  select.replaceChildren(...(model.can_denoise_from ? [make("option", { value: "" }, `own (${model.method})`)] : []),
     ...model.noises.map((name) => make("option", {}, name)));
 }
 

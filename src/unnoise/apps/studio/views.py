@@ -14,7 +14,7 @@ import torch
 
 from unnoise.apps.filling.word_filling import Filling, check_only_words
 from unnoise.apps.plots.chain import write_replay
-from unnoise.apps.plots.noise import NOISES, NoisedText, NoisePath, model_path, noise_named, way_back
+from unnoise.apps.plots.noise import NOISES, NoisedText, NoisePath, denoise_from, model_path, noise_named
 from unnoise.apps.plots.schedules import exponents
 from unnoise.apps.spelling import correct as correct_text
 from unnoise.apps.studio.chain import (
@@ -109,7 +109,7 @@ def blank(models: Models, fields: RequestFields) -> Steps:
     model = requested_text_model(models, fields)
     text = fields.text("text")
     fields.done()
-    inside = f" {text.removeprefix(' ')}" if model.codec.joins_blanks else text  # tokenized as after a blank
+    inside = f" {text.removeprefix(' ')}" if model.codec.prepends_space else text  # tokenized as after a blank
     yield {"blank": GAP if model.process.variable_length else MASK * len(model.codec.encode(inside))}
 
 
@@ -208,7 +208,7 @@ def back(models: Models, fields: RequestFields) -> Steps:
     steps = fields.whole("steps", 1, MOST_STEPS, default=128)
     path = _requested_path(model, fields, "")
     fields.done()
-    for noised in way_back(model, path, SamplingOptions(steps=steps, seed=path.seed), moment):
+    for noised in denoise_from(model, path, SamplingOptions(steps=steps, seed=path.seed), moment):
         shown: dict[int, str] = {}
         yield _state(noised, shown) | {"shown": shown}
 

@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 
 from unnoise.checkpoint.published.reader import Published
 from unnoise.data import Codec, codec as codec_named, codec_kind
-from unnoise.data.codec import Characters, Codec, Text8
+from unnoise.data.codec import Characters, Text8
 from unnoise.data.codec_names import Numbers
 from unnoise.data.tokenizer import END, FILE, Bpe, Bytes, PretrainedTokenizer, read_tokenizer
 from unnoise.files import read_bytes
