@@ -69,17 +69,18 @@ class CheckpointWriter:
         distributed.barrier()
         copies = {name: value.detach().clone() for name, value in tensors.items()}
         pool = ThreadPoolExecutor(1)
-        self.pending = path, about, pool.submit(self._write, path, copies)
+        self.pending = path, about, pool.submit(self._write, path, copies, alone=distributed.world() == 1)
         pool.shutdown(wait=False)
 
-    def _write(self, path: Path, tensors: dict[str, Tensor]) -> None:
+    def _write(self, path: Path, tensors: dict[str, Tensor], *, alone: bool) -> None:
+        """Write tensors in a thread, which does not know the number of processes: it is kept in a context variable."""
         from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter  # these take a second to import
         from torch.distributed.checkpoint.state_dict_saver import save
 
         writer = HuggingFaceStorageWriter(str(path), save_distributed=True)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", NO_GROUP)
-            save(tensors, storage_writer=writer, process_group=self.group, no_dist=distributed.world() == 1)
+            save(tensors, storage_writer=writer, process_group=self.group, no_dist=alone)
 
     def poll(self) -> None:
         """Finish the pending checkpoint if its tensors are written."""
