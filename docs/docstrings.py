@@ -1,7 +1,7 @@
-"""A griffe extension: docstrings, which are written for a terminal, as Markdown for the API reference.
+"""A griffe extension that converts docstrings to Markdown for the API reference.
 
-- What is said as `name: what it is` of fields or arguments becomes a list.
-- Shapes such as [B, L] become code, so that the * of [*P, K] is no emphasis.
+- Descriptions of fields or arguments, `name: meaning`, become a list.
+- Shapes such as [B, L] become code, so that the * of [*P, K] is not emphasis.
 """
 
 import re
@@ -15,7 +15,7 @@ FIELD = re.compile(r"(?:^|(?<=[.;)] ))(\w+(?:, \w+)*): ")
 
 
 def names_of(obj: griffe.Object) -> set[str]:
-    """The fields and arguments that a docstring may speak of, those of base classes included."""
+    """Return the fields and arguments that a docstring can describe, including inherited ones."""
     if obj.is_class:
         mine = set(obj.members) | {name for base in bases(obj) for name in base.members}
         init = obj.members.get("__init__")
@@ -24,7 +24,7 @@ def names_of(obj: griffe.Object) -> set[str]:
 
 
 def bases(obj: griffe.Object) -> list[griffe.Class]:
-    """The base classes that are known."""
+    """Return the known base classes."""
     try:
         return obj.mro()
     except Exception:
@@ -32,7 +32,7 @@ def bases(obj: griffe.Object) -> list[griffe.Class]:
 
 
 def as_markdown(text: str, names: set[str]) -> str:
-    """The docstring with its fields as a list and its shapes as code; indented blocks, lists and tables stay as they are."""
+    """Format fields as a list and shapes as code; leave indented blocks, lists and tables unchanged."""
     return "\n\n".join(paragraph_as_markdown(paragraph, names) for paragraph in re.split(r"\n\s*\n", text))
 
 
@@ -55,7 +55,7 @@ def paragraph_as_markdown(paragraph: str, names: set[str]) -> str:
 
 
 def escaped(line: str) -> str:
-    """A line with its shapes as code, and without signs that Markdown would take for its own."""
+    """Format shapes as code and escape Markdown characters in one line."""
     parts = CODE.split(line)
     for i in range(0, len(parts), 2):
         pieces = re.split(f"({SHAPE.pattern})", parts[i])

@@ -1,4 +1,4 @@
-"""An mkdocs hook for pages of notebooks: no scripts from elsewhere (MathJax, Mermaid), and links to other notebooks' pages."""
+"""An mkdocs hook for notebook pages: remove external scripts (MathJax, Mermaid) and fix links between notebooks."""
 
 import re
 from typing import Any
@@ -9,7 +9,7 @@ NOTEBOOK_LINK = re.compile(r'href="([\w/-]+)\.ipynb(#[\w-]*)?"')
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    """The content of a page as it is shown."""
+    """Remove scripts of other servers from a notebook's page and link its neighbours."""
     if not page.file.src_uri.endswith(".ipynb"):
         return html
     html = SCRIPT.sub(lambda found: "" if any(word in found[0].lower() for word in ELSEWHERE) else found[0], html)
