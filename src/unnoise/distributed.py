@@ -52,17 +52,17 @@ def process_group(device: torch.device) -> Iterator[None]:
             dist.destroy_process_group()
 
 
-def share(count: int) -> Tensor:
+def rank_rows(count: int) -> Tensor:
     """Return this process's part of the numbers 0…count − 1, split evenly and in order: [n] long."""
     return torch.arange(count).tensor_split(world())[rank()]
 
 
 def broadcast_number(value: float, device: torch.device) -> float:
     """Return process 0's value of a number on which all processes must agree, such as the time."""
-    return total(value if rank() == 0 else 0.0, device)
+    return all_reduce(value if rank() == 0 else 0.0, device)
 
 
-def total(value: float, device: torch.device) -> float:
+def all_reduce(value: float, device: torch.device) -> float:
     """Return the sum of a number over all processes, in float64."""
     if world() == 1:
         return value
@@ -80,7 +80,7 @@ def gathered(rows: Tensor) -> Tensor:
     return torch.cat([part for part in parts if part is not None]).to(rows.device)
 
 
-def each(count: int, act: Callable[[int], T]) -> list[T]:
+def map_ranks(count: int, act: Callable[[int], T]) -> list[T]:
     """Compute act(0) … act(count − 1), split over the processes, and return all results in order in each process.
 
     An error in one process is raised in all, so that none of them waits forever.
@@ -89,7 +89,7 @@ def each(count: int, act: Callable[[int], T]) -> list[T]:
         return [act(i) for i in range(count)]
     mine: list[T] | Exception
     try:
-        mine = [act(i) for i in share(count).tolist()]
+        mine = [act(i) for i in rank_rows(count).tolist()]
     except Exception as error:
         mine = error
     parts: list[list[T] | Exception | None] = [None] * world()
@@ -110,7 +110,7 @@ def barrier() -> None:
 
 def broadcast_result(act: Callable[[], T]) -> T:
     """Compute a result in process 0 and return it in all processes; its error is raised in all of them."""
-    return each(1, lambda _: act())[0]
+    return map_ranks(1, lambda _: act())[0]
 
 
 def new_group() -> dist.ProcessGroup | None:

@@ -158,7 +158,7 @@ def test_without_a_label_it_reads_the_row_of_no_label() -> None:
     model, expected = opened("udlm-cfg")
     assert model.labels == tuple(str(i) for i in range(int(expected["no_cond"][0])))
     assert close(raw(model, expected), expected["logits_no_cond"])
-    assert len(model.generate(2, length=4, steps=2, label=0, guidance=1.5)) == 2
+    assert len(model.generate(2, length=4, steps=2, label=0, guidance_scale=1.5)) == 2
 
 
 # ---- masks and uniform noise: GIDD -----------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def test_labels_by_name_are_learned() -> None:
     report = unnoise.train(model, TEXTS, labels=LABELS, steps=250, loss="fast", batch=8, eval_windows=4)
     assert report.bits < 2
     for label, letters in (("a", "ab "), ("c", "cd ")):
-        texts = "".join(model.generate(6, steps=16, label=label, guidance=2.0))
+        texts = "".join(model.generate(6, steps=16, label=label, guidance_scale=2.0))
         assert sum(letter in letters for letter in texts) > 0.9 * len(texts)
     both = set("".join(model.generate(60, steps=16)))
     assert both & set("ab") and both & set("cd")
@@ -74,7 +74,7 @@ def test_labels_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     shape = ["--size", "nano", "--length", "16", "--batch", "4", "--eval-windows", "2"]
     assert main(["train", "mdlm", "--data", str(data), "--out", run, "--steps", "3", "--json", *shape]) == 0
     capsys.readouterr()
-    assert main(["generate", "--model", run, "--label", "c", "--guidance", "1.5", "--steps", "4", "--json"]) == 0
+    assert main(["generate", "--model", run, "--label", "c", "--guidance-scale", "1.5", "--steps", "4", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["texts"]) == 2
     assert main(["generate", "--model", run, "--label", "x"]) == 2
     assert "there is no label 'x'; there are a, c" in capsys.readouterr().err

@@ -171,12 +171,12 @@ def test_the_studio_draws_its_images(tmp_path: Path) -> None:
     model = nano("ddpm:steps=9", labels=3)
     model.save(tmp_path / "drawn")
     client: TestClient = client_of(make_app([tmp_path / "drawn"]))
-    body = {"images": 3, "steps": 5, "seed": 3, "label": "1", "guidance": 2}
+    body = {"images": 3, "steps": 5, "seed": 3, "label": "1", "guidance_scale": 2}
     answer = client.post("/api/images", json=body)
     assert answer.status_code == 200, answer.text
     *states, cost = [json.loads(line) for line in answer.text.splitlines()]
     codec = model.codec
     assert isinstance(codec, Pixels)
     drawn = [codec.decode_image(row) for row in states[-1]["rows"]]
-    assert np.array_equal(drawn, model.draw(3, steps=5, seed=3, label="1", guidance=2.0))
+    assert np.array_equal(drawn, model.draw(3, steps=5, seed=3, label="1", guidance_scale=2.0))
     assert len(states) == 6 and states[-1]["t"] == 0 and cost["calls"] >= 5

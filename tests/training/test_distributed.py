@@ -16,7 +16,7 @@ import unnoise
 from unnoise import distributed
 from unnoise.cli.workers import free_port
 from unnoise.rng import RowGenerator, seed_of
-from unnoise.training.checkpointing import state_of
+from unnoise.training.checkpointing import collect_state
 from unnoise.training.optim import orthogonal, orthogonal_each, owners
 from unnoise.training.parallel import local, whole
 from unnoise.training.trainer import TrainingRun
@@ -41,7 +41,7 @@ def results(options: dict[str, Any], methods: int = len(METHODS)) -> dict[str, A
         losses = [run.step() for _ in range(STEPS)]
         gradients = {name: weight.grad for name, weight in run.learned.named_parameters() if weight.grad is not None}
         gradient = torch.cat([one.flatten() for one in whole(gradients).values()])
-        kept = [local(value).nbytes for name, value in state_of(run).items() if name.startswith(("weight", "moment"))]
+        kept = [local(value).nbytes for name, value in collect_state(run).items() if name.startswith(("weight", "moment"))]
         found[method] = {
             "losses": losses,
             "bits": run.evaluate(),
@@ -57,7 +57,7 @@ def worker(number: int, world: int, port: int, folder: str, options: dict[str, A
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(number), "WORLD_SIZE": str(world)}
     with distributed.process_group(torch.device("cpu")):
         assert (distributed.rank(), distributed.world()) == (number, world)
-        assert torch.equal(distributed.gathered(distributed.share(11)), torch.arange(11))
+        assert torch.equal(distributed.gathered(distributed.rank_rows(11)), torch.arange(11))
         matrices = [torch.randn(n, m, generator=torch.Generator().manual_seed(n)) for n, m in ((4, 6), (8, 3), (5, 5))]
         alone = [orthogonal(matrix) for matrix in matrices]
         assert all(torch.allclose(one, other) for one, other in zip(orthogonal_each(matrices), alone, strict=True))

@@ -19,7 +19,7 @@ from unnoise.network.layers import Dropout
 from unnoise.rng import RowGenerator
 from unnoise.training.costs import Work, activation_bytes, measured_work, newton_schulz_flops, step_flops
 from unnoise.training.optim import orthogonal, split
-from unnoise.training.plan import Devices, Plan, network_of, plan, vocabulary
+from unnoise.training.plan import Devices, Plan, meta_network, plan, vocabulary
 from unnoise.training.training_options import RunOptions
 
 GIB = 2**30
@@ -41,12 +41,12 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from unnoise.method_table import method
 from unnoise.training.training_options import RunOptions
 from unnoise.training.parallel import shard_network
-from unnoise.training.plan import network_of
+from unnoise.training.plan import meta_network
 
 dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=64)
 mesh = init_device_mesh("cpu", (64,))
 options = RunOptions(method="mdlm", size="base", width=2304, depth=12, heads=12, length=1024)
-network, _ = network_of(options, method(options.method), 50_257)
+network, _ = meta_network(options, method(options.method), 50_257)
 shard_network(network, mesh=mesh)
 weights = list(network.parameters())
 adam = torch.optim.AdamW(weights, foreach=False)
@@ -82,7 +82,7 @@ def test_weights_gradients_moments_and_buffers() -> None:
         4 * p,
     ]
     assert "averaged weights" not in planned().memory
-    network, _ = network_of(RunOptions(method="mdlm", size="base", length=128), method("mdlm"), 50_257)
+    network, _ = meta_network(RunOptions(method="mdlm", size="base", length=128), method("mdlm"), 50_257)
     matrices = sum(weight.numel() for weight in split(network)[0].values())
     linear = matrices + network.head.weight.numel()  # pyright: ignore
     assert planned(optimizer="muon").memory["moments"] == 4 * matrices + 8 * (p - matrices)

@@ -64,12 +64,12 @@ def worker(number: int, world: int, port: int, folder: str) -> None:
     torch.set_num_threads(1)
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(number), "WORLD_SIZE": str(world)}
     with distributed.process_group(torch.device("cpu")):
-        assert distributed.each(7, lambda i: (i, distributed.rank())) == [
+        assert distributed.map_ranks(7, lambda i: (i, distributed.rank())) == [
             (i, rank) for rank in range(world) for i in torch.arange(7).tensor_split(world)[rank].tolist()
         ]
-        assert distributed.each(1, lambda i: i) == [0] and distributed.each(0, lambda i: i) == []
+        assert distributed.map_ranks(1, lambda i: i) == [0] and distributed.map_ranks(0, lambda i: i) == []
         with pytest.raises(ValueError, match="the third cannot be done"):
-            distributed.each(4, failing)
+            distributed.map_ranks(4, failing)
         (Path(folder) / f"{number}.json").write_text(json.dumps(results()))
 
 

@@ -24,7 +24,7 @@ from unnoise.method_table import methods
 from unnoise.model.warm_start import init_from
 from unnoise.training import parallel as allocator
 from unnoise.training.callbacks import Tracker
-from unnoise.training.datasets import stages_of
+from unnoise.training.datasets import split_stages
 from unnoise.training.optim import WeightAverage, learning_rate_factor
 from unnoise.training.run import prepare_run
 from unnoise.training.trainer import DivergedError, TrainingRun
@@ -327,14 +327,14 @@ def test_a_model_starts_from_the_weights_of_another() -> None:
 
 def test_stages_are_runs_before_the_run() -> None:
     options = RunOptions(method="bd3lm", steps=100, stages="ar=0.4; bd3lm:block=1=0.2", width=64, codec="bytes")
-    (one, first), (two, second), (last, out) = stages_of(options, Path("out"))
+    (one, first), (two, second), (last, out) = split_stages(options, Path("out"))
     assert (one.method, one.steps, one.width, one.codec, one.init) == ("ar", 40, 64, "bytes", None)
     assert (two.method, two.steps, two.width, two.codec, two.init) == ("bd3lm:block=1", 20, None, "auto", str(first))
     assert (last.method, last.steps, last.init, last.stages, out) == ("bd3lm", 40, str(second), "", Path("out"))
-    assert stages_of(replace(options, stages=""), Path("out")) == [(replace(options, stages=""), Path("out"))]
+    assert split_stages(replace(options, stages=""), Path("out")) == [(replace(options, stages=""), Path("out"))]
     for wrong in ("ar", "ar=1", "ar=0.6;ar=0.5", "=0.5", "ar=x"):
         with pytest.raises(ValueError, match="stages are methods with fractions"):
-            stages_of(replace(options, stages=wrong), Path("out"))
+            split_stages(replace(options, stages=wrong), Path("out"))
 
 
 def test_a_run_in_stages_from_the_command_line(tmp_path: Path) -> None:

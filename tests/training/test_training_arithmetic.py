@@ -23,7 +23,7 @@ from unnoise.objective import Objective
 from unnoise.process.state import PAD
 from unnoise.rng import RowGenerator, seed_of
 from unnoise.training.callbacks import Callback, StepReport
-from unnoise.training.datasets import texts_of
+from unnoise.training.datasets import load_datasets
 from unnoise.training.optim import Muon, optimizers, orthogonal, owners
 from unnoise.training.parallel import BatchLoss, clip_gradients
 from unnoise.training.trainer import DivergedError, TrainingRun
@@ -341,16 +341,16 @@ def test_a_tenth_of_the_labels_is_kept_from_the_network() -> None:
 
 def test_what_is_trained_on_and_what_is_held_out() -> None:
     model = nano()
-    train, valid = texts_of(torch.arange(1000) % 27, model)
+    train, valid = load_datasets(torch.arange(1000) % 27, model)
     assert (len(train.tokens), len(valid.tokens)) == (950, 50)  # pyright: ignore
     long = torch.zeros(3_000_000, dtype=torch.uint8)
-    train, valid = texts_of(long, model)
+    train, valid = load_datasets(long, model)
     assert (len(train.tokens), len(valid.tokens)) == (2_900_000, 100_000)  # pyright: ignore
     source = Corpus("three", {"train": ["a" * 60], "valid": ["b" * 60], "test": ["c" * 60]}, "held out")
-    train, valid = texts_of(source, model)
+    train, valid = load_datasets(source, model)
     assert train.windows().unique().tolist() == [0] and valid.windows().unique().tolist() == [1]
     source = replace(source, documents={name: source.documents[name] for name in ("train", "test")})
-    assert texts_of(source, model)[1].windows().unique().tolist() == [2]
+    assert load_datasets(source, model)[1].windows().unique().tolist() == [2]
 
 
 @pytest.fixture(autouse=True)

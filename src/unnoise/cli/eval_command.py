@@ -72,7 +72,7 @@ class ScoreCommand:
         from unnoise import distributed
 
         model = open_model(self.model, device)
-        text = distributed.each(1, lambda _: text_of(self.text))[0]  # only one process can read standard input
+        text = distributed.map_ranks(1, lambda _: text_of(self.text))[0]  # only one process can read standard input
         return model, model.score(text, self.samples, self.seed, self.error, self.orders)
 
     def _show(self, found: "tuple[Model, Score]") -> int:

@@ -265,7 +265,7 @@ class InfillCommand(WritingCommand):
 
         at_least(1, num_samples=self.num_samples)
         check_only_words(self.text)
-        filling = Filling(model, self.text, self.label, self.guidance).finished()
+        filling = Filling(model, self.text, self.label, self.guidance_scale).finished()
         ways = filling.ways(self.num_samples)
         texts = [filling.text(words) for words, _ in ways]
         probabilities = [p for _, p in ways]

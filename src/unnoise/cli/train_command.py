@@ -120,11 +120,11 @@ class TrainCommand(RunCommand):
     def _train(self, device: str) -> "tuple[TrainingRun, Report]":
         from unnoise import distributed
         from unnoise.training.callbacks import Tracker
-        from unnoise.training.datasets import stages_of
+        from unnoise.training.datasets import split_stages
         from unnoise.training.run import prepare_run
 
         speaks = distributed.rank() == 0 and not self.as_json
-        *earlier, last = stages_of(self.options(), self.folder)
+        *earlier, last = split_stages(self.options(), self.folder)
         for options, folder in earlier:
             run = prepare_run(options, folder, self.resume, device)
             if run.progress < 1:

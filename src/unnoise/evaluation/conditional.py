@@ -73,7 +73,7 @@ def conditional(
         raise ValueError(f"an error bar needs at least {max(sets, 2)} draws, found {draws}")
     model.network.eval()
     x, free = x.to(model.device), ~known.to(model.device)
-    estimator = estimator_of(model)
+    estimator = conditional_bound(model)
     certain = is_exact(model, free)
     numbers = torch.arange(len(x), device=x.device) if numbers is None else numbers.to(x.device)
     nats, stderr = (torch.zeros(len(x), dtype=torch.float64) for _ in range(2))
@@ -107,7 +107,7 @@ def _rows(estimator: Draw, x: Tensor, free: Tensor, numbers: Tensor, each: int, 
         generator = RowGenerator(seed, numbers[rows[part]] * each + place[part])
         return estimator(x[rows[part]], free[rows[part]], v[part], generator).double().cpu()
 
-    return torch.cat(distributed.each(len(parts), some)).view(len(x), each)
+    return torch.cat(distributed.map_ranks(len(parts), some)).view(len(x), each)
 
 
 def _spread(seed: int, numbers: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ def _spread(seed: int, numbers: Tensor) -> Tensor:
     return (RowGenerator(seed, numbers).uniform(()) + TURN * numbers.double()) % 1
 
 
-def estimator_of(model: Model) -> Draw:
+def conditional_bound(model: Model) -> Draw:
     """Return the function that draws the conditional bound of a model, or raise ValueError if there is none."""
     bound, denoiser = model.bound, model.denoiser
     if isinstance(bound, Autoregressive):

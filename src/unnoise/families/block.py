@@ -108,7 +108,7 @@ class BlockParameterization(MeanParameterization):
     @property
     def has_cache(self) -> bool:
         """True if clean blocks can be cached; guidance would need two caches."""
-        return "cache" in self.keywords and self.guidance == 1
+        return "cache" in self.keywords and self.guidance_scale == 1
 
     def read(self, tokens: Tensor, cache: Cache) -> None:
         """Append a clean block to the cache: [B, n]."""

@@ -66,9 +66,9 @@ class DdpmParameterization(Parameterization):
 
     def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> DdpmPrediction:
         found = self.vectors(x_t, t)
-        if self.guidance != 1 and self.label is not None:
+        if self.guidance_scale != 1 and self.label is not None:
             unconditional = self.condition(None).vectors(x_t, t)
-            found = unconditional + self.guidance * (found - unconditional)
+            found = unconditional + self.guidance_scale * (found - unconditional)
         if self.process.target == "mean":
             beta = self.process.betas[self.process.step_of(t) - 1]
             found = x_t + rows(beta.sqrt(), x_t) * found

@@ -81,7 +81,7 @@ def denoise(
     steps: int | None = None,
     seed: int = 0,
     label: int | str | None = None,
-    guidance: float = 1.0,
+    guidance_scale: float = 1.0,
     on_progress: OnProgress | None = None,
 ) -> list[Denoised]:
     """Predict x_0 of a text x_t (n = 0), or draw n samples of it; see `Model.denoise`."""
@@ -96,7 +96,7 @@ def denoise(
     if not len(tokens):
         raise ValueError("there is no text to denoise: it is empty")
     model.network.eval()
-    denoiser = model.denoiser.condition(model.label_number(label), guidance)
+    denoiser = model.denoiser.condition(model.label_number(label), guidance_scale)
     windows = tokens.tensor_split(-(-len(tokens) // model.length))
     found: list[tuple[Tensor, Tensor]] = []
     for i, window in enumerate(windows):

@@ -150,7 +150,7 @@ def mask_counts(model: "Model") -> MaskCounts | None:
     return MaskCounts.of(model.bound, model.method.time_free) if mean else None
 
 
-def drawing_of(model: "Model", length: int, bound: Objective | None = None) -> Drawing:
+def decompose_bound(model: "Model", length: int, bound: Objective | None = None) -> Drawing:
     """Return the bound of texts with `length` tokens, the model's own by default, in the form that has least variance."""
     bound, denoiser = bound or model.bound, model.denoiser
     whole = isinstance(bound, BlockElbo) and length > bound.block
@@ -234,7 +234,7 @@ def fewest_draws(rows: Sequence[int], strata: bool = True) -> int:
 
 def draws_for_error(model: "Model", rows: int, length: int) -> int:
     """Return how many draws of each text, of `length` tokens, the error bar of a model's bound takes."""
-    return fewest_draws([rows], drawing_of(model, length).strata)
+    return fewest_draws([rows], decompose_bound(model, length).strata)
 
 
 def places(of: Layout, seed: int) -> Tensor:
@@ -263,7 +263,7 @@ def estimate(model: "Model", x: Tensor, draws: int, seed: int = 0, bound: Object
     x = x.to(model.device)
     if model.method.exact:
         return Estimate(_evaluated(model, x, len(x), lambda rows: model.bound(model.denoiser, x[rows])), Spread(), 1, True)
-    drawing = drawing_of(model, x.shape[1], bound)
+    drawing = decompose_bound(model, x.shape[1], bound)
     if drawing.choices is not None and drawing.choices <= draws:
         return Estimate(_enumerated(model, drawing, x), Spread(), drawing.choices, True)
     of = layout(len(x), draws, drawing.strata)
@@ -329,7 +329,7 @@ def _evaluated(model: "Model", x: Tensor, number: int, act: Callable[[Tensor], T
 
 
 def _together(number: int, act: Callable[[int], Tensor]) -> Tensor:
-    return torch.cat(distributed.each(number, lambda i: act(i).double().cpu()))
+    return torch.cat(distributed.map_ranks(number, lambda i: act(i).double().cpu()))
 
 
 def _at_once(model: "Model", x: Tensor) -> int:
@@ -349,7 +349,7 @@ def planned_draws(
     """
     if model.method.exact or error == 0:
         return most
-    drawings = [drawing_of(model, x.shape[1], bound) for x in groups]
+    drawings = [decompose_bound(model, x.shape[1], bound) for x in groups]
     fewest = fewest_draws([len(x) for x in groups], drawings[0].strata)
     few = [one.choices for one in drawings if one.choices is not None and one.choices <= 2 * fewest]
     needed = max(fewest, *few) if few else fewest  # evaluating all choices is not much dearer than drawing, and has no error

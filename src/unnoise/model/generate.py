@@ -58,7 +58,7 @@ def frames(
     model.network.eval()
     return sample_frames(
         model.process,
-        model.denoiser.condition(model.label_number(options.label), options.guidance),
+        model.denoiser.condition(model.label_number(options.label), options.guidance_scale),
         batch=len(rows),
         length=_longest(model, template, length),
         sampler=sampler,
@@ -106,7 +106,7 @@ def finished(
         assert frame is not None
         return results(frame)
 
-    return [one for part in distributed.each(-(-n // at_once), some) for one in part]
+    return [one for part in distributed.map_ranks(-(-n // at_once), some) for one in part]
 
 
 def write(

@@ -169,7 +169,7 @@ class Model(ModelParts):
         steps: int | None = None,
         seed: int = 0,
         label: int | str | None = None,
-        guidance: float = 1.0,
+        guidance_scale: float = 1.0,
         on_progress: denoise.OnProgress | None = None,
     ) -> list[Denoised]:
         """Take the text as x_t, noised up to t = `at`, and return x_0: the most probable token at each position, or n samples.
@@ -188,7 +188,7 @@ class Model(ModelParts):
             steps=steps,
             seed=seed,
             label=label,
-            guidance=guidance,
+            guidance_scale=guidance_scale,
             on_progress=on_progress,
         )
 

@@ -43,13 +43,13 @@ class SamplingOptions:
     """Seed of the random numbers; sample i depends on the seed and on i alone."""
     label: int | str | None = None
     """Class of the samples (a name or a number), for a model trained with labels."""
-    guidance: float = option(1.0, min=-MAX_GUIDANCE, max=MAX_GUIDANCE)
+    guidance_scale: float = option(1.0, min=-MAX_GUIDANCE, max=MAX_GUIDANCE)
     """Guidance scale of the label; 1 is the model's own conditional distribution."""
 
     def __post_init__(self) -> None:
         check_options(self)
-        if self.guidance != 1 and self.label is None:
-            raise ValueError("guidance needs a label: give one")
+        if self.guidance_scale != 1 and self.label is None:
+            raise ValueError("guidance_scale needs a label: give one")
 
     @staticmethod
     def of(options: Mapping[str, Any]) -> "SamplingOptions":
@@ -90,7 +90,7 @@ class SamplingOptions:
     def keeps_distribution(self, own: "Sampler") -> bool:
         """Return whether samples follow the network's own distribution, given enough steps."""
         sampler = self.resolve(own)
-        return sampler.temperature == sampler.top_p == self.guidance == 1 and sampler.keeps_distribution
+        return sampler.temperature == sampler.top_p == self.guidance_scale == 1 and sampler.keeps_distribution
 
 
 def checked_sampling(model: "Model", found: Any) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class Parameterization(ABC):
         self.network, self.process, self.length, self.labels = network, process, length, labels
         self.keywords = keywords(network)
         self.label: Tensor | None = None
-        self.guidance = 1.0
+        self.guidance_scale = 1.0
         self.dropout: tuple[float, RowGenerator] | None = None
 
     @classmethod
@@ -58,21 +58,21 @@ class Parameterization(ABC):
         }
         return fields if process.holds_tokens else fields | {"pointer": False}
 
-    def condition(self, label: Tensor | int | None, guidance: float = 1.0) -> Self:
+    def condition(self, label: Tensor | int | None, guidance_scale: float = 1.0) -> Self:
         """Return this denoiser conditioned on a label: [B] long, or one for all; the number of classes means "no label".
 
-        guidance: w ≠ 1 gives log p(x|∅) + w·(log p(x|label) − log p(x|∅)), renormalised (classifier-free guidance,
+        guidance_scale: w ≠ 1 gives log p(x|∅) + w·(log p(x|label) − log p(x|∅)), renormalised (classifier-free guidance,
             arXiv:2207.12598), for predictions of a mean.
         """
         if label is not None and not self.labels:
             raise ValueError("this model was trained without labels")
-        if guidance != 1 and not self.takes_guidance:
+        if guidance_scale != 1 and not self.takes_guidance:
             raise ValueError("guidance is for methods that predict a mean, such as mdlm: leave it at 1")
         numbers = None if label is None else torch.as_tensor(label)
         if numbers is not None and not bool(((numbers >= 0) & (numbers <= self.labels)).all()):
             raise ValueError(f"labels go from 0 to {self.labels - 1}, found {label}")
         conditioned = copy(self)
-        conditioned.label, conditioned.guidance = numbers, guidance
+        conditioned.label, conditioned.guidance_scale = numbers, guidance_scale
         return conditioned
 
     def with_dropout(self, rate: float, generator: RowGenerator) -> Self:
@@ -130,9 +130,9 @@ class MeanParameterization(Parameterization):
     def guided(self, log_probs: Callable[[Self], Tensor]) -> MeanPrediction:
         """Return the mean with guidance, where `log_probs` returns log μ of a denoiser; it is called twice if guidance ≠ 1."""
         found = log_probs(self)
-        if self.guidance != 1 and self.label is not None:
+        if self.guidance_scale != 1 and self.label is not None:
             unconditional = log_probs(self.condition(None))
-            found = torch.log_softmax(unconditional + self.guidance * (found - unconditional), -1)
+            found = torch.log_softmax(unconditional + self.guidance_scale * (found - unconditional), -1)
         return MeanPrediction(found)
 
 

@@ -59,7 +59,7 @@ class CheckpointWriter:
         """Start writing in the background, or raise ValueError if a tensor is not finite."""
         self.finish()
         bad = [name for name, value in tensors.items() if value.is_floating_point() and not _finite(value)]
-        if distributed.total(len(bad), torch.device("cpu")):
+        if distributed.all_reduce(len(bad), torch.device("cpu")):
             raise ValueError(f"{min(bad, default='a weight')} holds numbers that are not finite, so no checkpoint is written")
         path = self.folder / f"step-{about['step']:08d}"
         if distributed.rank() == 0:
@@ -206,7 +206,7 @@ def read_options(out: Path) -> dict[str, Any]:
 # ---- a run's state -----------------------------------------------------------------------------------------------------
 
 
-def state_of(run: "TrainingRun") -> dict[str, Tensor]:
+def collect_state(run: "TrainingRun") -> dict[str, Tensor]:
     """Return all tensors of a run by name."""
     tensors: dict[str, Tensor] = {f"weight/{name}": weight.detach() for name, weight in run.learned.named_parameters()}
     tensors |= {f"buffer/{name}": value for name, value in learned_buffers(run).items()}
@@ -267,7 +267,7 @@ def _read_tensors(run: "TrainingRun", folder: Path) -> None:
             if weight is not None:
                 fresh = torch.zeros(shape, device=weight.device) if kind == "step" else torch.zeros_like(weight.detach())
                 moments[key] = fresh
-    wanted = {name: value for name, value in state_of(run).items() if not name.startswith(f"{MOMENT}/")} | moments
+    wanted = {name: value for name, value in collect_state(run).items() if not name.startswith(f"{MOMENT}/")} | moments
     if wanted.keys() != saved.keys() or any(tuple(value.shape) != saved[name] for name, value in wanted.items()):
         raise ValueError(f"the run in {folder.parent.parent} has a network of another shape: resume with the same options")
     with warnings.catch_warnings():

@@ -14,7 +14,7 @@ from unnoise.process.state import PAD
 from unnoise.training.training_options import MINUTES, RunOptions
 
 
-def texts_of(source: Source | Tensor, model: Model, labels: Tensor | None = None) -> tuple[Texts, Texts]:
+def load_datasets(source: Source | Tensor, model: Model, labels: Tensor | None = None) -> tuple[Texts, Texts]:
     """Return the training sequences and the held-out ones."""
     if isinstance(source, Tensor):
         return _token_texts(source, model, labels)
@@ -58,7 +58,7 @@ def _characters_per_token(tokens: Tensor, model: Model) -> float:
 FOLDER = "stages"
 
 
-def stages_of(options: RunOptions, out: Path) -> list[tuple[RunOptions, Path]]:
+def split_stages(options: RunOptions, out: Path) -> list[tuple[RunOptions, Path]]:
     """Return the runs that a run consists of, with their folders. The last one is the run itself, with the remaining length.
 
     "ar=0.5" trains ar for the first half, in OUT/stages/1-ar; "ar=0.4; bd3lm:block=1=0.2" has two stages before the last.

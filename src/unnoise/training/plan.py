@@ -97,7 +97,7 @@ def plan(
     """The plan of a run over `vocab` tokens, or images of a shape."""
     precision: Precision = "float32" if options.precision == "float32" else "bf16"
     method = method_named(options.method)
-    network, length = network_of(options, method, vocab, image)
+    network, length = meta_network(options, method, vocab, image)
     held = Weights(network, method.process_for(vocab, image), options, devices.count, precision, options.shard)
     work = measured_work(options.method, options.loss)
     share = -(-options.batch // devices.count)
@@ -139,7 +139,7 @@ def plan(
     )
 
 
-def network_of(options: RunOptions, method: Method, vocab: int, image: Sequence[int] = ()) -> tuple[nn.Module, int]:
+def meta_network(options: RunOptions, method: Method, vocab: int, image: Sequence[int] = ()) -> tuple[nn.Module, int]:
     """The network of a run without memory for its weights, and the length of its texts."""
     length = math.prod(image) if image else options.length or LENGTH
     grid = (image[0], length // image[0]) if image else ()

@@ -32,9 +32,9 @@ from unnoise.process.state import PAD
 from unnoise.registry import find, registered
 from unnoise.rng import RowGenerator, seed_of
 from unnoise.training.callbacks import LOG, Callback, Evaluation, JsonLog, Profiler, StepReport
-from unnoise.training.checkpointing import CheckpointWriter, has_state, load_state, state_of
+from unnoise.training.checkpointing import CheckpointWriter, collect_state, has_state, load_state
 from unnoise.training.costs import flops_per_token, product_flops
-from unnoise.training.datasets import texts_of
+from unnoise.training.datasets import load_datasets
 from unnoise.training.optim import WeightAverage, learning_rate_factor, optimizers, put_parameters
 from unnoise.training.parallel import (
     BatchLoss,
@@ -108,7 +108,7 @@ class TrainingRun:
         raise_to_float32(model.network)
         check_shares(options)
         self.source = source
-        self.train_texts, self.valid_texts = texts_of(source, model, labels)
+        self.train_texts, self.valid_texts = load_datasets(source, model, labels)
         fast = model.method.fast_objective if options.loss == "fast" else None
         self.objective = objective or (fast or model.method.objective)(model.process)
         self.loss = "own" if objective else options.loss if model.method.fast_objective else "paper"
@@ -162,7 +162,7 @@ class TrainingRun:
         self.learned.zero_grad(set_to_none=True)
         self.objective.set_progress(self.progress if self.options.curriculum else 1.0)
         parts = [(rows, self.train_texts.batch(self.done * options.batch + rows, options.seed)) for rows in self.parts()]
-        tokens = int(distributed.total(sum(int((batch.x != PAD).sum()) for _, batch in parts), device))
+        tokens = int(distributed.all_reduce(sum(int((batch.x != PAD).sum()) for _, batch in parts), device))
         nats = 0.0
         for rows, batch in parts:
             generator = RowGenerator(seed_of(options.seed, self.done), rows.to(device), options.batch)
@@ -174,7 +174,7 @@ class TrainingRun:
                 (loss * (distributed.world() / tokens)).backward()
             nats += float(loss.detach())
         self.tokens += tokens
-        total = distributed.total(nats, device) / tokens
+        total = distributed.all_reduce(nats, device) / tokens
         if options.shard and distributed.world() > 1:
             average_unsharded(self.learned)
         self.grad_norm = clip_gradients(self.learned, options.max_grad_norm)
@@ -197,7 +197,7 @@ class TrainingRun:
 
     def parts(self) -> list[Tensor]:
         """Return the rows of the batch for this process, in the parts it evaluates at once: [n] long each."""
-        rows = distributed.share(self.options.batch)
+        rows = distributed.rank_rows(self.options.batch)
         most = -(-self.options.batch // distributed.world())  # the largest share of a process
         at_once = self.options.device_batch or -(-most // (self.options.accumulate or 1))
         return list(rows.split(at_once))
@@ -234,7 +234,7 @@ class TrainingRun:
             callback.before_save(self)
         if self.out is None or self.checkpoints is None:
             return
-        self.checkpoints.begin(state_of(self), self.description())
+        self.checkpoints.begin(collect_state(self), self.description())
         with self.average.applied() if self.average is not None else contextlib.nullcontext():
             weights = whole(self.model.weights())
             if distributed.rank() == 0:
@@ -307,7 +307,7 @@ class TrainingRun:
         peak = product_flops(self.device, product_dtype(options.precision, self.device)) * distributed.world()
         start = time.monotonic() - self.seconds
         smooth, last_save = None, self.done
-        while (progress := self.progress) < 1 and not distributed.total(stop(), self.device):
+        while (progress := self.progress) < 1 and not distributed.all_reduce(stop(), self.device):
             rate = learning_rate_factor(progress, options)
             nats = self.step()
             self.seconds = distributed.broadcast_number(time.monotonic() - start, self.device)

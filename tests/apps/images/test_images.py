@@ -108,7 +108,7 @@ def test_a_label_changes_the_prediction_and_none_is_the_default() -> None:
 
 def test_guidance_is_refused_where_it_would_do_nothing() -> None:
     with pytest.raises(ValueError, match="guidance is for methods that predict a mean"):
-        nano(method="sedd-absorb").draw(1, label=1, guidance=2.0)
+        nano(method="sedd-absorb").draw(1, label=1, guidance_scale=2.0)
     with pytest.raises(ValueError, match="variable length, and an image has a fixed one"):
         nano(method="flexmdm")
     with pytest.raises(ValueError, match="labels go from 0 to 2"):
@@ -121,8 +121,8 @@ def test_guidance_moves_away_from_what_is_said_of_all() -> None:
     none, told = model.denoiser(x, t).log_probs, model.denoiser.condition(1)(x, t).log_probs
     for w in (0.0, 0.5, 2.0):
         wanted = MeanPrediction.from_logits(none + w * (told - none)).log_probs
-        assert torch.allclose(model.denoiser.condition(1, guidance=w)(x, t).log_probs, wanted, atol=1e-6)
-    assert torch.equal(model.denoiser.condition(1, guidance=1.0)(x, t).log_probs, told)
+        assert torch.allclose(model.denoiser.condition(1, guidance_scale=w)(x, t).log_probs, wanted, atol=1e-6)
+    assert torch.equal(model.denoiser.condition(1, guidance_scale=1.0)(x, t).log_probs, told)
 
 
 @pytest.mark.parametrize("method", ["mdlm", "udlm", "gaussian", "ddpm", "ar", "sedd-absorb"])
@@ -146,7 +146,7 @@ def test_labels_are_learned_and_kept(stripes: Path, tmp_path: Path) -> None:
     assert report.bits < report.bits_before
     model.save(tmp_path / "m")
     again = Model.load(tmp_path / "m")
-    means = [again.draw(12, steps=16, label=label, guidance=1.5).mean() for label in (0, 1)]
+    means = [again.draw(12, steps=16, label=label, guidance_scale=1.5).mean() for label in (0, 1)]
     assert means[0] < 110 and means[1] > 145
 
 

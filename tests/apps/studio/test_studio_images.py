@@ -69,7 +69,7 @@ def test_a_model_of_images_is_described(client: TestClient) -> None:
 @pytest.mark.parametrize("name", ["grey", "colour"])
 def test_images_are_the_models_own(client: TestClient, folders: list[Path], name: str) -> None:
     model = unnoise.load(next(folder for folder in folders if folder.name == name))
-    options = {"steps": 5, "seed": 3, "label": "1", "guidance": 2}
+    options = {"steps": 5, "seed": 3, "label": "1", "guidance_scale": 2}
     *states, cost = lines(client, "images", model=name, images=3, **options)
     drawn = [model.codec.decode_image(row) for row in states[-1]["rows"]]  # type: ignore[attr-defined]
     assert np.array_equal(drawn, model.draw(3, **options))  # type: ignore[arg-type]
@@ -182,10 +182,10 @@ def test_images_emerge_on_the_page(page: Any, folders: list[Path]) -> None:
     page.fill("#form-chain [name=images]", "3")
     page.fill("#form-chain [name=steps]", "5")
     page.select_option("#form-chain [name=label]", "1")
-    page.fill("#form-chain [name=guidance]", "2")
+    page.fill("#form-chain [name=guidance_scale]", "2")
     run(page, "chain")
     shown = np.array(pixels(page, "#pictures")).reshape(3, 4, 6, 4)
-    drawn = unnoise.load(folders[-1]).draw(3, steps=5, label="1", guidance=2.0)
+    drawn = unnoise.load(folders[-1]).draw(3, steps=5, label="1", guidance_scale=2.0)
     assert np.array_equal(shown[..., :3], np.repeat(drawn[..., None], 3, -1)) and (shown[..., 3] == 255).all()
     assert page.is_hidden("#canvas") and page.is_visible("#legend") and "Images from noise" in page.title()
     page.focus("#moment")

@@ -33,7 +33,7 @@ class Candidate(NamedTuple):
 
 
 def fill(
-    model: "Model", text: str, most: int = 5, label: int | str | None = None, guidance: float = 1.0
+    model: "Model", text: str, most: int = 5, label: int | str | None = None, guidance_scale: float = 1.0
 ) -> list[list[Candidate]]:
     """Return the likeliest words for each [WORD] of a text, at most `most`, as pairs of a word and its probability.
 
@@ -43,7 +43,7 @@ def fill(
     """
     if most < 1:
         raise ValueError(f"the number of candidates must be ≥ 1, found {most}")
-    return Filling(model, text, label, guidance).finished().candidates(most)
+    return Filling(model, text, label, guidance_scale).finished().candidates(most)
 
 
 def check_only_words(text: str) -> None:
@@ -61,14 +61,14 @@ class Filling:
     found: the candidates of each filled mark, by its number, likeliest first.
     """
 
-    def __init__(self, model: "Model", text: str, label: int | str | None = None, guidance: float = 1.0):
+    def __init__(self, model: "Model", text: str, label: int | str | None = None, guidance_scale: float = 1.0):
         self.pieces = text.split(WORD)
         if len(self.pieces) == 1:
             raise ValueError(f"no word to fill in: mark each with {WORD}")
         if model.codec.grid:
             raise ValueError("this is a model of images: there are no words to fill in")
-        self.model, self.label, self.guidance = model, label, guidance
-        self.denoiser = model.denoiser.condition(model.label_number(label), guidance)
+        self.model, self.label, self.guidance_scale = model, label, guidance_scale
+        self.denoiser = model.denoiser.condition(model.label_number(label), guidance_scale)
         self.words = word_tokens(model.codec).to(model.device)
         self.inputs = [model.codec.begun(self.pieces[0]), *self.pieces[1:]]
         self.found: dict[int, list[Candidate]] = {}
@@ -199,7 +199,7 @@ class Filling:
             length=len(place.before) + place.longest + len(place.after),
             steps=DRAW_STEPS,
             label=self.label,
-            guidance=self.guidance,
+            guidance_scale=self.guidance_scale,
         )
         words = [FIRST_WORD.match(text[len(before) : len(text) - len(after)]) for text in texts]
         return [Found(tuple(codec.encode(word[1]).tolist()), 0.0) for word in words if word]

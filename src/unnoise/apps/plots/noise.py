@@ -186,7 +186,7 @@ def denoise_from(model: "Model", path: NoisePath, options: SamplingOptions, mome
     model.network.eval()
     frames = sample_from(
         model.process,
-        model.denoiser.condition(model.label_number(options.label), options.guidance),
+        model.denoiser.condition(model.label_number(options.label), options.guidance_scale),
         path.states[moment],
         path.times[moment],
         sampler=sampler,

@@ -113,7 +113,7 @@ def published_nats(
         nats = draw(x[part], free[part], v % 1, generator).double()
         return torch.stack([nats.sum(1), (nats * counted[part]).sum(1)]).cpu()
 
-    return PublishedNats(*torch.cat(distributed.each(len(parts), some), 1))
+    return PublishedNats(*torch.cat(distributed.map_ranks(len(parts), some), 1))
 
 
 def _one_draw(model: Model, loss: PublishedLoss) -> Callable[[Tensor, Tensor, Tensor, RowGenerator], Tensor]:
@@ -262,4 +262,4 @@ def _measured(
 def _sum(act: Callable[[Tensor], Tensor], x: Tensor) -> float:
     """Return the sum of `act` over all rows."""
     parts = torch.arange(len(x), device=x.device).split(rows_at_once(x.shape[1], BATCH, x.device))
-    return sum(distributed.each(len(parts), lambda i: float(act(parts[i]).double().sum())))
+    return sum(distributed.map_ranks(len(parts), lambda i: float(act(parts[i]).double().sum())))

@@ -153,9 +153,9 @@ def sampling_options(model: Model, fields: RequestFields) -> dict[str, Any]:
         "top_p": fields.number("top_p", 0.01, 1, default=1) if fields.given("top_p") else None,
         "seed": fields.whole("seed", 0, MOST_SEED, default=0),
         "label": label or None,
-        "guidance": fields.number("guidance", 0, STRONGEST_GUIDANCE, default=1) if label else 1.0,
+        "guidance_scale": fields.number("guidance_scale", 0, STRONGEST_GUIDANCE, default=1) if label else 1.0,
     }
-    fields.ignore("guidance")
+    fields.ignore("guidance_scale")
     return options
 
 

@@ -166,7 +166,7 @@ function sampling(form) {
   const set = (chosen?.fields ?? []).map(({ name, value }) => [name, form[`field.${name}`], value])
     .filter(([, typed, value]) => typed !== undefined && String(typed) !== String(value ?? ""));
   options.sampler = set.length ? `${chosen.name}:${set.map(([name, typed]) => `${name}=${typed}`).join(",")}` : form.sampler ?? "";
-  if (model.labels.length) Object.assign(options, { label: form.label, guidance: form.guidance });
+  if (model.labels.length) Object.assign(options, { label: form.label, guidance_scale: form.guidance_scale });
   return options;
 }
 

@@ -93,7 +93,7 @@ def fill_words(model: Model, text: str, count: int, options: dict[str, Any]) -> 
     if text.count(WORD) > MOST_WORDS:
         raise BadRequest(f"A text may have {MOST_WORDS} marks {WORD}, found {text.count(WORD)}.", param="template")
     check_only_words(text)
-    filling = Filling(model, text, options.get("label"), options.get("guidance", 1.0))
+    filling = Filling(model, text, options.get("label"), options.get("guidance_scale", 1.0))
     for _ in filling:
         yield None
     for i, (words, _) in enumerate(filling.ways(count)):
