@@ -4,12 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: install test demo lint docs bench models clean
+.PHONY: install test test-all demo lint docs bench models clean
 
 install: $(READY)
 
 test: $(READY) lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long"
+
+# with the tests marked `long`
+test-all: $(READY) lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 demo: $(READY)
 	$(BIN)/unnoise demo

@@ -47,8 +47,9 @@ class Toy:
     @torch.no_grad()
     def likelihoods(self, process: Process, x_t: Tensor, t: Tensor) -> Tensor:
         """q(x_t^i | x_0^i) for all texts: x_t [B, L], t [B] → [B, N, L]."""
-        matrices = process.transition(None, t.double())[:, : self.vocab]  # [B, K, S]
-        columns = torch.stack([matrices[torch.arange(len(x_t)), :, x_t[:, i]] for i in range(self.length)], -1)
+        times, when = torch.unique(t.double(), return_inverse=True)
+        matrices = process.transition(None, times)[:, : self.vocab]  # [T, K, S]
+        columns = torch.stack([matrices[when, :, x_t[:, i]] for i in range(self.length)], -1)
         return torch.stack([columns[:, self.x[:, i], i] for i in range(self.length)], -1)
 
     def noised(self, process: Process, x_t: Tensor, t: Tensor) -> Tensor:
@@ -95,9 +96,10 @@ class Exact:
         self.toy, self.process, self.kind = toy, process, kind
 
     def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> Prediction:
-        rows = torch.cat([x_t.double(), t.double()[:, None]], 1)
-        distinct, which = torch.unique(rows, dim=0, return_inverse=True)
-        x_t, t = distinct[:, :-1].long(), distinct[:, -1]
+        states = self.process.states
+        times, when = torch.unique(t.double(), return_inverse=True)
+        distinct, which = torch.unique(self.toy.index(x_t, states) * len(times) + when, return_inverse=True)
+        x_t, t = texts(states, self.toy.length)[distinct // len(times)], times[distinct % len(times)]
         if self.kind == "score":
             return ScorePrediction(pick(self.toy.score(self.process, x_t, t).clamp_min(1e-300).log()[which], where))
         mean = self.toy.posterior_mean(self.process, x_t, t, own=self.kind == "mean")
