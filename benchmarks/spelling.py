@@ -1,15 +1,16 @@
-"""Spell checking on real mistakes, beside a plain baseline: precision, recall, F1, and the share of clean words damaged.
+"""Spell checking of real mistakes, compared with a plain baseline: precision, recall, F1 and the share of clean words damaged.
 
     python benchmarks/spelling.py path/to/spelling --model runs/mdlm
 
-The folder holds Holbrook's tagged passages (mistakes of school children in their sentences) and Norvig's first test set (words
-in isolation); beside this file lie twenty sentences with real-word errors (real_words.txt), and 120 with such errors and sixty
-with misspellings by people who knew nothing of the speller (…_unseen.txt). The baseline is Norvig's: a word that is not in the
-training vocabulary becomes the most frequent word at edit distance 1. `--part` takes every fifth passage ("tune") or the other
-four ("report"). `--fit` prints the weights of `unnoise.apps.spelling.Channel` that make what was intended in the first
-part most likely, and the figures of each strength for passages of that part which are left out of the fit in turn. `--speed` prints the
-seconds that texts of growing length take: Holbrook's passages, or those of `--text` (a file, plain or .gz), and letters
-without blanks; OMP_NUM_THREADS says on how many cores.
+The folder holds Holbrook's tagged passages (mistakes of school children in sentences) and Norvig's first test set (isolated
+words). Next to this file are twenty sentences with real-word errors (real_words.txt), and 120 with such errors and sixty with
+misspellings by people who did not know the speller (…_unseen.txt). The baseline is Norvig's: a word that is not in the training
+vocabulary becomes the most frequent word at edit distance 1.
+
+`--part` takes every fifth passage ("tune") or the other four ("report"). `--fit` prints the weights of
+`unnoise.apps.spelling.Channel` that maximise the likelihood of the intended words in the first part, and the results of each
+strength by cross-validation. `--speed` prints the seconds for growing texts: Holbrook's passages, or those of `--text`
+(a file, plain or .gz), and letters without blanks. OMP_NUM_THREADS sets the number of cores.
 """
 
 import argparse
