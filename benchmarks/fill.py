@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import unnoise
-from unnoise.apps.filling.word_filling import fill
+from unnoise.apps.filling import fill
 from unnoise.data.corpus import Corpus, corpus
 
 PASSAGES = 300

@@ -12,7 +12,7 @@ from torch import Tensor
 import unnoise
 from toy import ExactBlocks, Toy, chi_square, total_variation
 from unnoise import MeanPrediction, Model, sample
-from unnoise.apps.filling.left_to_right import left_to_right
+from unnoise.apps.filling.search import left_to_right
 from unnoise.cli.main import main
 from unnoise.families.autoregressive import LeftToRight
 from unnoise.families.block import BlockParameterization, Blocks

@@ -124,7 +124,7 @@ def patch() -> None:
 def use(name: str) -> None:
     """All verbs of a model that is elsewhere."""
     from unnoise import Model
-    from unnoise.apps.filling.word_filling import fill
+    from unnoise.apps.filling import fill
     from unnoise.data import Text8
     from unnoise.training.trainer import TrainingRun
     from unnoise.training.training_options import TrainingOptions

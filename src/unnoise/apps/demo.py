@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.rule import Rule
 from tyro.conf import arg
 
-from unnoise.apps.filling.word_filling import fill
+from unnoise.apps.filling import fill
 from unnoise.apps.molecules import canonical, draw_molecules, molecule_in_characters
 from unnoise.apps.plots.chain import write_replay
 from unnoise.apps.plots.figures import plot_curve

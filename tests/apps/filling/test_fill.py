@@ -11,9 +11,9 @@ from torch import Tensor
 
 import unnoise
 from toy import Exact, ExactBlocks, Toy
-from unnoise.apps.filling import left_to_right as word_left_to_right, search as word_search, word_in_blocks
-from unnoise.apps.filling.search import Place, is_word, word_tokens
-from unnoise.apps.filling.word_filling import Filling, check_only_words, fill
+from unnoise.apps.filling import fill
+from unnoise.apps.filling.search import MaskedSearch, Place, is_word, search_in_blocks, search_left_to_right, word_tokens
+from unnoise.apps.filling.word_filling import Filling, check_only_words
 from unnoise.apps.spelling import FILE, Words
 from unnoise.cli.command_base import percent
 from unnoise.data import Characters, Codec, Pixels
@@ -73,7 +73,7 @@ def test_words_of_every_length_have_their_exact_probability(schedule: unnoise.Sc
     """All words of one to three letters between " " and " ": log p(w, c | a), whatever the order of the reveals."""
     toy, words = Toy(3, 5), word_tokens(Characters(" ab"))
     process = unnoise.Masked(3, schedule)
-    found = word_search.find_words(process, Exact(toy, process, "mean"), words, Place([0], [0], 3, False))
+    found = MaskedSearch(process, Exact(toy, process, "mean"), words, Place([0], [0], 3, False)).run()
     assert len({word.tokens for word in found}) == len(found) == 2 + 4 + 8
     for word in found:
         assert word.log_p == pytest.approx(log_p(toy, [0, *word.tokens, 0]) - log_p(toy, [0]), abs=1e-9)
@@ -85,7 +85,7 @@ def test_words_of_every_length_have_their_exact_probability(schedule: unnoise.Sc
 def test_words_in_blocks_have_their_exact_probability(block: int, whole: bool) -> None:
     """log p(w, c | a) from both readings of a text, as one block and block by block from left to right."""
     toy, words = Toy(3, 5), word_tokens(Characters(" ab"))
-    found = word_in_blocks.find_words(Blocks(3, block, whole), ExactBlocks(toy), words, Place([1, 0], [0], 2, False))
+    found = search_in_blocks(Blocks(3, block, whole), ExactBlocks(toy), words, Place([1, 0], [0], 2, False))
     assert len({word.tokens for word in found}) == len(found) == 2 + 4
     for word in found:
         assert word.log_p == pytest.approx(log_p(toy, [1, 0, *word.tokens, 0]) - log_p(toy, [1, 0]), abs=1e-9)
@@ -95,7 +95,7 @@ def test_words_in_blocks_have_their_exact_probability(block: int, whole: bool) -
 def test_where_nothing_follows_a_word_must_end() -> None:
     toy, words = Toy(5, 4), word_tokens(Joined())
     process = unnoise.Masked(5, unnoise.Linear())
-    found = word_search.find_words(process, Exact(toy, process, "mean"), words, Place([4], [], 2, True))
+    found = MaskedSearch(process, Exact(toy, process, "mean"), words, Place([4], [], 2, True)).run()
     assert {word.tokens[0] for word in found} == {0, 1} and {word.tokens[1:] for word in found} == {(), (2,), (3,)}
     for word in found:
         ends = [log_p(toy, [4, *word.tokens, token]) for token in (0, 1, 4)]
@@ -106,7 +106,7 @@ def test_where_nothing_follows_a_word_must_end() -> None:
 @pytest.mark.parametrize("after", [[0, 2], [0], []])
 def test_words_of_an_autoregressive_model_have_their_exact_probability(after: list[int]) -> None:
     toy, words = Toy(3, 6), word_tokens(Characters(" ab"))
-    found = word_left_to_right.find_words(ExactNext(toy), words, Place([0], after, 3, False))
+    found = search_left_to_right(ExactNext(toy), words, Place([0], after, 3, False))
     assert len({word.tokens for word in found}) == 2 + 4 + 8
     for word in found:
         wanted = log_p(toy, [0, *word.tokens, *(after or [0])]) - log_p(toy, [0])
@@ -122,7 +122,7 @@ def test_the_network_is_read_only_where_a_token_is_hidden() -> None:
         read.append(where.sum(1))
         return unnoise.MeanPrediction.from_logits(torch.zeros(int(where.sum()), 3))
 
-    word_search.find_words(process, denoiser, words, Place([0], [0, 1], 3, False))
+    MaskedSearch(process, denoiser, words, Place([0], [0, 1], 3, False)).run()
     assert int(torch.cat(read).max()) == 3
 
 

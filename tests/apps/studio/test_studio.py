@@ -18,7 +18,8 @@ from starlette.testclient import TestClient
 
 import unnoise
 from studio_server import client_of, listening, raw, soon_idle, tiny_models
-from unnoise.apps.filling.word_filling import Filling, fill
+from unnoise.apps.filling import fill
+from unnoise.apps.filling.word_filling import Filling
 from unnoise.apps.plots.noise import denoise_from, model_path
 from unnoise.apps.spelling import correct
 from unnoise.apps.studio import make_app

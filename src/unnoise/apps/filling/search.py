@@ -1,8 +1,8 @@
-"""The tokens of a codec that can begin or continue a word.
+"""Beam search for the likeliest words at a place in a text; the search also chooses their length.
 
-Beam search for the likeliest words at a place in a text, with a model of masked noise; the search also chooses the length.
+Let a be the text before the place, c the text after it, and w a word of n tokens.
 
-With a before the place and c after it, all in one window, a word w of n tokens has the probability
+Masked models (`MaskedSearch`). With a, w and c in one window,
 
     p(w, c | a) = p(c | a, n tokens between) · p(w | a, c)
 
@@ -11,25 +11,53 @@ order of reveals gives the same law (ARDM, arXiv:2110.02037). The tokens of c ar
 count, since those further away hardly depend on n. Then the most confident position of w is revealed first. All rows end in
 masks up to one common length, so they describe the same window. A state determines the next position, so the search reaches
 each word once.
+
+Autoregressive models (`search_left_to_right`). Words are ranked by log p(w | a) + log p(c | a, w).
+
+Block models (`search_in_blocks`). The words of the masked search are scored again from left to right. With k the block of i,
+
+    log p(x) = Σ_i log μ(x^i | x^{<k}, the block's tokens before i, masks from i on),
+
+an autoregressive factorisation, so the tokens of c score the word before them.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 
 from unnoise.data import Codec
 from unnoise.denoiser import Denoiser, predict_clean
-from unnoise.network.network_base import calls_at_once, rows_at_once
+from unnoise.families.autoregressive import NextTokenPrediction
+from unnoise.families.block import BlockDenoiser, BlockParameterization, Blocks, block_denoiser
+from unnoise.network.network_base import Cache, calls_at_once, rows_at_once
+from unnoise.prediction import MeanPrediction
 from unnoise.process.masked import Masked
+from unnoise.process.process_base import gather
+from unnoise.process.state import PAD
 
 INSIDE = "'’-"  # characters of a word besides letters and digits
 PART_OF_CHARACTER = "�"  # a single byte of a longer UTF-8 sequence
-LONGEST = {False: 14, True: 4}  # by `Codec.prepends_space`
-REACH = {False: 4, True: 2}
+LONGEST = {False: 14, True: 4}  # tokens of a word, by `Codec.prepends_space`
+REACH = {False: 4, True: 2}  # tokens after a word that score its length
+ROWS = 64  # maximum number of rows of a network call
+
+BEAM = 8  # masked search: states of each length
+CHILDREN = 8  # tokens tried at a position
+LAST = 24  # tokens tried at the last position of a word, which needs no further network call
+COMPLETE = 16  # states below this many complete words are dropped
+
+BEGINNINGS = 16  # search from left to right: beginnings of words
+RESCORED = 24  # words that are scored with the text after them, also in blocks
+FOLLOWING = 24  # tokens of that text
+FOLLOWING_IN_BLOCKS = 12
+BEHIND = 8.0  # nats behind the likeliest word; words further behind are not scored again
+FEWEST = 2  # tokens before the place; with fewer, the chain rule over blocks would assume that the text starts there
 
 
 @dataclass(frozen=True)
@@ -49,25 +77,21 @@ class WordTokens:
     longest: int
     reach: int
 
-    def to(self, device: torch.device) -> "WordTokens":
-        """Return a copy on a device."""
-        return replace(self, inside=self.inside.to(device), after_blank=self.after_blank.to(device))
-
     def beginnings(self, after_blank: bool) -> Tensor:
         """Return the tokens that can begin a word, with or without a blank: [K] bool."""
         return self.after_blank if after_blank else self.inside
 
 
 @lru_cache(maxsize=8)
-def word_tokens(codec: Codec) -> WordTokens:
-    """Return the word tokens of a codec."""
+def word_tokens(codec: Codec, device: torch.device | None = None) -> WordTokens:
+    """Return the word tokens of a codec, with tensors on a device."""
     texts = ["" if token == codec.end else codec.decode([token]) for token in range(codec.vocab)]
-    inside = torch.tensor([is_piece(text) for text in texts])
+    inside = torch.tensor([is_piece(text) for text in texts], device=device)
     if not bool(inside.any()):
         raise ValueError(f"no token of this {codec.kind} codec is a letter or a digit, so there are no words to fill in")
     return WordTokens(
         inside=inside,
-        after_blank=torch.tensor([text[:1] == " " and is_piece(text[1:]) for text in texts]),
+        after_blank=torch.tensor([text[:1] == " " and is_piece(text[1:]) for text in texts], device=device),
         blank=texts.index(" ") if " " in texts else None,
         longest=LONGEST[codec.prepends_space],
         reach=REACH[codec.prepends_space],
@@ -82,13 +106,6 @@ def is_piece(text: str) -> bool:
 def is_word(text: str) -> bool:
     """Return whether a text is a word: letters and digits, with apostrophes and hyphens only between them."""
     return bool(text) and all(c.isalnum() or c in INSIDE for c in text) and text[0].isalnum() and text[-1].isalnum()
-
-
-BEAM = 8  # states of each length
-CHILDREN = 8  # tokens tried at a position
-LAST = 24  # tokens tried at the last position of a word, which needs no further network call
-RANKED = 16  # states below this many complete words are dropped
-ROWS = 64  # maximum number of rows of a network call
 
 
 class Place(NamedTuple):
@@ -114,11 +131,6 @@ class Found(NamedTuple):
     log_p: float
 
 
-def find_words(process: Masked, denoiser: Denoiser, words: WordTokens, place: Place) -> list[Found]:
-    """Return words for a place, with log p(w, c | a)."""
-    return MaskedSearch(process, denoiser, words, place).run()
-
-
 class MaskedSearch:
     """Beams of partly masked words of every length; each network call evaluates states of all lengths."""
 
@@ -129,16 +141,19 @@ class MaskedSearch:
         self.begins = words.beginnings(place.after_blank)
 
     def run(self) -> list[Found]:
-        """Run the search and return all complete words."""
+        """Run the search and return all complete words, each with log p(w, c | a)."""
         mask = self.process.mask
         found: list[Found] = []
         states = [Found((mask,) * n, score) for n, score in enumerate(self._length_scores(), 1)]
         while states:
-            children = self._expand(states)
+            children = sorted(self._expand(states), key=lambda child: -child.log_p)
             found += [child for child in children if mask not in child.tokens]
-            bound = sorted((word.log_p for word in found), reverse=True)[RANKED - 1 : RANKED] or [-torch.inf]
-            open_states = [child for child in children if mask in child.tokens and child.log_p > bound[0]]
-            states = _best_of_each_length(open_states)
+            bound = sorted((word.log_p for word in found), reverse=True)[COMPLETE - 1 : COMPLETE] or [-torch.inf]
+            by_length: dict[int, list[Found]] = {}
+            for child in children:
+                if mask in child.tokens and child.log_p > bound[0]:
+                    by_length.setdefault(len(child.tokens), []).append(child)
+            states = [state for some in by_length.values() for state in some[:BEAM]]
         return found if self.place.after else self._with_ends(found)
 
     def _length_scores(self) -> list[float]:
@@ -146,11 +161,9 @@ class MaskedSearch:
         near = self.place.after[: self.words.reach]
         if not near:
             return [0.0] * self.place.longest
-        rows, places = [], []
-        for n in range(1, self.place.longest + 1):
-            for j in range(len(near)):
-                rows.append(self._row((self.process.mask,) * n, near[:j]))
-                places.append([self.start + n + j])
+        lengths = range(1, self.place.longest + 1)
+        rows = [self._row((self.process.mask,) * n, near[:j]) for n in lengths for j in range(len(near))]
+        places = [[self.start + n + j] for n in lengths for j in range(len(near))]
         log_p = self._log_p(rows, places)
         tokens = torch.tensor(near * self.place.longest, device=log_p.device)
         return log_p.gather(1, tokens[:, None]).view(-1, len(near)).sum(1).tolist()
@@ -163,10 +176,11 @@ class MaskedSearch:
         is_first = torch.tensor([i == 0 for places in hidden for i in places], device=log_p.device)[:, None]
         allowed = torch.where(is_first, self.begins, self.words.inside)
         best = log_p.masked_fill(~allowed, -torch.inf).topk(min(LAST, log_p.shape[1]))
-        values = best.values.split([len(places) for places in hidden])
-        indices = best.indices.split([len(places) for places in hidden])
+        sizes = [len(places) for places in hidden]
         children = []
-        for state, places, value, index in zip(states, hidden, values, indices, strict=True):
+        for state, places, value, index in zip(
+            states, hidden, best.values.split(sizes), best.indices.split(sizes), strict=True
+        ):
             surest = int(value[:, 0].argmax())
             at = places[surest]
             tried = CHILDREN if len(places) > 1 else LAST
@@ -190,23 +204,140 @@ class MaskedSearch:
 
     def _log_p(self, rows: list[list[int]], places: list[list[int]]) -> Tensor:
         """Return log μ at the given positions of each row: [n, K]."""
-        x, where = selected(rows, places, self.process.device)
-        share = (x == self.process.mask).double().mean(1)
-        t = share if self.process.per_token else self.process.schedule.inverse(1 - share)
-        at_once = rows_at_once(x.shape[1], ROWS, x.device)
-        parts = list(zip(x.split(at_once), t.split(at_once), where.split(at_once), strict=True))
-        found = calls_at_once(lambda part: predict_clean(self.denoiser, self.process, *part), parts, x.device)
-        return torch.cat(list(found))
+
+        def predict(x: Tensor, where: Tensor) -> Tensor:
+            share = (x == self.process.mask).double().mean(1)
+            t = share if self.process.per_token else self.process.schedule.inverse(1 - share)
+            return predict_clean(self.denoiser, self.process, x, t, where)
+
+        return _predicted(predict, rows, places, self.process.device)
 
 
-def selected(rows: list[list[int]], places: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the rows as a tensor [B, L], and where each has the given positions [B, L] bool."""
-    where = [[position in some for position in range(len(row))] for row, some in zip(rows, places, strict=True)]
-    return torch.tensor(rows, device=device), torch.tensor(where, device=device)
+def search_left_to_right(denoiser: Denoiser, words: WordTokens, place: Place) -> list[Found]:
+    """Return words for a place and log p(w, c | a) for each, by an autoregressive model."""
+    following = place.after[:FOLLOWING]
+    beginnings, found = [Found((), 0.0)], []
+    for n in range(place.longest + 1):
+        rows = [[*place.before, *word.tokens, 0] for word in beginnings]  # the network does not condition on the last token
+        log_p = _next_log_p(denoiser, words, rows, 1)
+        if n:
+            ends = log_p[:, following[0]] if following else log_p.masked_fill(words.inside, -torch.inf).logsumexp(1)
+            found += [word._replace(log_p=word.log_p + end) for word, end in zip(beginnings, ends.tolist(), strict=True)]
+            found = sorted(found, key=lambda word: -word.log_p)[:RESCORED]
+        if n == place.longest:
+            break
+        allowed = words.inside if n else words.beginnings(place.after_blank)
+        scores = log_p.masked_fill(~allowed, -torch.inf) + torch.tensor([w.log_p for w in beginnings]).to(log_p)[:, None]
+        best = scores.flatten().topk(min(BEGINNINGS, scores.numel()))
+        least = found[-1].log_p if len(found) == RESCORED else -torch.inf  # no continuation is likelier than its beginning
+        beginnings = [
+            Found((*beginnings[at // log_p.shape[1]].tokens, at % log_p.shape[1]), score)
+            for score, at in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+            if score > least
+        ]
+        if not beginnings:
+            break
+    rest = following[1:]  # log p of the first token is already included
+    if not rest:
+        return found
+    log_p = _next_log_p(denoiser, words, [[*place.before, *word.tokens, *following] for word in found], len(rest))
+    more = gather(log_p, torch.tensor(rest * len(found), device=log_p.device)).view(-1, len(rest)).sum(1).tolist()
+    return [word._replace(log_p=word.log_p + one) for word, one in zip(found, more, strict=True)]
 
 
-def _best_of_each_length(states: list[Found]) -> list[Found]:
-    by_length: dict[int, list[Found]] = {}
-    for state in sorted(states, key=lambda state: -state.log_p):
-        by_length.setdefault(len(state.tokens), []).append(state)
-    return [state for some in by_length.values() for state in some[:BEAM]]
+def _next_log_p(denoiser: Denoiser, words: WordTokens, rows: list[list[int]], last: int) -> Tensor:
+    """Return log p of the `last` tokens of each row, given the tokens before them: [n, K]."""
+
+    def predict(x: Tensor, where: Tensor) -> Tensor:
+        prediction = denoiser(x, torch.zeros(len(x), device=x.device), where)
+        assert isinstance(prediction, NextTokenPrediction)
+        return prediction.log_probs
+
+    return _predicted(predict, rows, [range(len(row) - last, len(row)) for row in rows], words.inside.device)
+
+
+def _predicted(
+    predict: Callable[[Tensor, Tensor], Tensor], rows: list[list[int]], places: Sequence[Sequence[int]], device: torch.device
+) -> Tensor:
+    """Return predict(x [B, L], where [B, L]) at the given positions of each row, in batches of rows: [n, K]."""
+    x = pad_sequence(list(map(torch.tensor, rows)), batch_first=True).to(device)
+    where = torch.tensor([[i in some for i in range(x.shape[1])] for some in places], device=device)
+    at_once = rows_at_once(x.shape[1], ROWS, device)
+    parts = list(zip(x.split(at_once), where.split(at_once), strict=True))
+    return torch.cat(list(calls_at_once(lambda part: predict(*part), parts, device)))
+
+
+def search_in_blocks(process: Blocks, denoiser: Denoiser, words: WordTokens, place: Place) -> list[Found]:
+    """Return words for a place and log p(w, c | a) for each, by a block model.
+
+    A model that was also trained on texts as one block gives two scores: the masked search, which treats the text as one block,
+    and the chain rule over its blocks, Σ log p(token | all tokens before it) over w and the nearest tokens of c. Their mean, a
+    product of experts, finds more words than either. Other block models use the chain rule alone.
+    """
+    found = sorted(MaskedSearch(process, denoiser, words, place).run(), key=lambda word: -word.log_p)[:RESCORED]
+    found = [word for word in found if word.log_p > found[0].log_p - BEHIND]
+    too_few = process.whole_text and len(place.before) < FEWEST
+    if not found or not place.after or too_few:  # without text after the place, the search has scored the end of the word
+        return found
+    rows = [[*place.before, *word.tokens, *place.after[:FOLLOWING_IN_BLOCKS]] for word in found]
+    x = pad_sequence(list(map(torch.tensor, rows)), batch_first=True, padding_value=PAD).to(process.device)
+    chain = left_to_right(block_denoiser(denoiser, "filling in"), process, x, len(place.before)).double().sum(1).tolist()
+    if not process.whole_text:
+        return [word._replace(log_p=log_p) for word, log_p in zip(found, chain, strict=True)]
+    return [word._replace(log_p=(word.log_p + log_p) / 2) for word, log_p in zip(found, chain, strict=True)]
+
+
+def left_to_right(denoiser: BlockDenoiser, process: Blocks, x: Tensor, start: int) -> Tensor:
+    """Return log μ of the tokens from `start` on, each given all tokens before it: x [B, L] → [B, L − start].
+
+    All rows share the tokens before `start`. Shorter rows are padded with −1, where the result is 0.
+    """
+    first = start // process.block * process.block
+    there = x != PAD
+    x = pad(torch.where(there, x, process.mask), (0, -x.shape[1] % process.block), value=process.mask)
+    if isinstance(denoiser, BlockParameterization) and denoiser.has_cache:
+        found = _with_cache(denoiser, process, x, first)
+    else:
+        found = _at_once(denoiser, process, x, first)
+    return torch.where(there, found[:, : there.shape[1]], 0)[:, start:]
+
+
+def _at_once(denoiser: BlockDenoiser, process: Blocks, x: Tensor, first: int) -> Tensor:
+    """Evaluate all blocks of all rows in one call for each position within a block: x [B, L] → [B, L], from `first` on."""
+    found = torch.zeros(x.shape, device=x.device)
+    column = torch.arange(x.shape[1], device=x.device)
+    for j in range(process.block):
+        x_t = x.masked_fill(column % process.block >= j, process.mask)
+        where = ((column % process.block == j) & (column >= first)).expand(x.shape)
+        t = torch.full(x.shape, 1 - j / process.block, device=x.device)
+        log_probs = denoiser.blocks(x_t, x, t, where, process.block).log_probs
+        found[where] = _chosen(log_probs, x[where], process.mask)
+    return found
+
+
+def _with_cache(denoiser: BlockParameterization, process: Blocks, x: Tensor, first: int) -> Tensor:
+    """Evaluate block after block with a key/value cache; the blocks that all rows share are evaluated once."""
+    found, cache = torch.zeros(x.shape, device=x.device), Cache()
+    for begin in range(0, x.shape[1], process.block):
+        here = slice(begin, begin + process.block)
+        if begin == first:
+            cache.keep(torch.zeros(len(x), dtype=torch.long, device=x.device))
+        if begin < first:
+            denoiser.read(x[:1, here], cache)
+            continue
+        within = denoiser.within(cache)
+        for j in range(process.block):
+            x_t = x[:, here].clone()
+            x_t[:, j:] = process.mask
+            where = torch.zeros_like(x_t, dtype=torch.bool)
+            where[:, j] = True
+            t = torch.full((len(x),), 1 - j / process.block, device=x.device)
+            prediction = within(x_t, t, where)
+            assert isinstance(prediction, MeanPrediction)
+            found[:, begin + j] = _chosen(prediction.log_probs, x[:, begin + j], process.mask)
+        denoiser.read(x[:, here], cache)
+    return found
+
+
+def _chosen(log_probs: Tensor, tokens: Tensor, mask: int) -> Tensor:
+    return gather(log_probs, torch.where(tokens == mask, 0, tokens)).to(torch.get_default_dtype())

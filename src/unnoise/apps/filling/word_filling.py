@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from unnoise.apps.filling import left_to_right as word_left_to_right, search as word_search, word_in_blocks
-from unnoise.apps.filling.search import INSIDE, Found, Place, is_word, word_tokens
+from unnoise.apps.filling.search import (
+    INSIDE,
+    Found,
+    MaskedSearch,
+    Place,
+    is_word,
+    search_in_blocks,
+    search_left_to_right,
+    word_tokens,
+)
 from unnoise.apps.spelling.words import model_words
 from unnoise.families.autoregressive import NextToken
 from unnoise.families.block import Blocks
@@ -30,20 +38,6 @@ class Candidate(NamedTuple):
 
     text: str
     probability: float
-
-
-def fill(
-    model: "Model", text: str, most: int = 5, label: int | str | None = None, guidance_scale: float = 1.0
-) -> list[list[Candidate]]:
-    """Return the likeliest words for each [WORD] of a text, at most `most`, as pairs of a word and its probability.
-
-    The model chooses the number of tokens of a word too. Probabilities are normalised over all candidates, of which the result
-    holds the first. Marks are filled one after another, the most confident first. This works with models of masked noise, with
-    ar, and with flexmdm, for which a probability is the share of samples.
-    """
-    if most < 1:
-        raise ValueError(f"the number of candidates must be ≥ 1, found {most}")
-    return Filling(model, text, label, guidance_scale).finished().candidates(most)
 
 
 def check_only_words(text: str) -> None:
@@ -69,7 +63,7 @@ class Filling:
             raise ValueError("this is a model of images: there are no words to fill in")
         self.model, self.label, self.guidance_scale = model, label, guidance_scale
         self.denoiser = model.denoiser.condition(model.label_number(label), guidance_scale)
-        self.words = word_tokens(model.codec).to(model.device)
+        self.words = word_tokens(model.codec, model.device)
         self.inputs = [model.codec.begun(self.pieces[0]), *self.pieces[1:]]
         self.found: dict[int, list[Candidate]] = {}
         model.network.eval()
@@ -169,11 +163,11 @@ class Filling:
     def _search(self, place: Place) -> list[Found]:
         process = self.model.process
         if isinstance(process, Blocks):
-            return word_in_blocks.find_words(process, self.denoiser, self.words, place)
+            return search_in_blocks(process, self.denoiser, self.words, place)
         if isinstance(process, Masked):
-            return word_search.find_words(process, self.denoiser, self.words, place)
+            return MaskedSearch(process, self.denoiser, self.words, place).run()
         if isinstance(self.denoiser, NextToken):
-            return word_left_to_right.find_words(self.denoiser, self.words, place)
+            return search_left_to_right(self.denoiser, self.words, place)
         if process.variable_length:
             return self._drawn(place)
         raise ValueError(
