@@ -264,7 +264,7 @@ def test_mistakes_of_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         f"{tmp_path / 'm'} --out {tmp_path / 'm'}": "already holds a model",
         f"{tmp_path / 'm'} --out {tmp_path / 'm' / 'config.json'}": "is a file: give a folder",
         f"{tmp_path / 'nothing'} --out {tmp_path / 'x'}": "there is no model in",
-        f"{tmp_path / 'm'} --out {tmp_path / 'x'} --dtype int4": "invalid choice 'int4'",
+        f"{tmp_path / 'm'} --out {tmp_path / 'x'} --dtype int4": "float16, float32, int8, found 'int4'",
         f"{tmp_path / 'm'} --out {tmp_path / 'x'} --sampling hot": "some of sampler, steps, temperature, top_p as in steps=64",
         f"{tmp_path / 'm'} --out {tmp_path / 'x'} --sampling steps=many": "steps must be a whole number, found 'many'",
         f"{tmp_path / 'm'} --out {tmp_path / 'x'} --sampling top_p=2": "top_p must lie in",

@@ -72,14 +72,10 @@ class DenoiseCommand:
         return 0
 
     def _denoised(self, text: str) -> "list[Denoised]":
-        """Denoise, with a bar on a terminal."""
-        from rich.console import Console
-        from rich.progress import Progress
+        from unnoise.cli.terminal import share_bar
 
         model = open_model(self.model, self.device)
-        console = Console(stderr=True)
-        with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-            task = progress.add_task("denoising", total=1.0)
+        with share_bar("denoising") as show:
             return model.denoise(
                 text,
                 self.at,
@@ -87,7 +83,7 @@ class DenoiseCommand:
                 steps=self.steps,
                 seed=self.seed,
                 label=self.label,
-                on_progress=lambda share: progress.update(task, completed=share),
+                on_progress=show,
             )
 
 

@@ -102,7 +102,7 @@ class ScoreCommand:
 class EvalCommand:
     """Measure bits per character over a data set.
 
-    --protocol also follows the evaluation protocol of a paper, and --table fills a published table.
+    With --protocol it also follows the evaluation of a paper, and with --table it adds rows to a published table.
 
     Example: unnoise eval --model runs/first --data path/to/text8 --split test
 

@@ -135,11 +135,11 @@ class InfoCommand:
         """Return α(t) of each curve (the mean over tokens if they differ), and the learned exponents."""
         import torch
 
-        from unnoise.apps.plots.schedules import exponents
+        from unnoise.apps.plots.schedules import exponents, mean_curves
 
         t = torch.tensor([0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99], dtype=torch.float64)
         with torch.no_grad():
-            curves = {name: alpha(t).view(len(t), -1).mean(1).tolist() for name, alpha in model.process.curves().items()}
+            curves = {name: alpha(t).tolist() for name, alpha in mean_curves(model.process).items()}
         return {"t": t.tolist(), "curves": curves, "exponents": exponents(model)}
 
     def _show(self, schedule: dict[str, Any]) -> None:

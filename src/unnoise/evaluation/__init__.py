@@ -1,1 +1,1 @@
-"""Measuring: bits over a data set, the quality of what is written, several methods side by side."""
+"""Evaluation: bits over a data set, measures of samples, benchmarks, and comparisons of methods."""

@@ -25,7 +25,7 @@ MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
 
 @dataclass(frozen=True)
 class Cell:
-    """One model on one data set; kept: whether it was there already."""
+    """Result of one model on one data set. kept: whether it was already computed."""
 
     model: str
     benchmark: str
@@ -49,7 +49,7 @@ def read_cells(folder: Path) -> list[Cell]:
 
 
 def markdown(table: PublishedTable, cells: Sequence[Cell] = ()) -> str:
-    """Return a table: the published rows, each followed by those of our models of the same method, and what to know of them."""
+    """Return a Markdown table of published rows, each followed by measured rows of the same method, with remarks."""
     cells = [cell for cell in cells if cell.benchmark in _names(table, cells)]
     columns = _columns(table, cells)
     units = {column.unit for column in columns}
@@ -84,7 +84,7 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _names(table: PublishedTable, cells: Sequence[Cell]) -> list[str]:
-    """Return the data sets that a table may show: its own, and further zero-shot sets that were measured."""
+    """Return the data sets of a table: its own, and other zero-shot data sets that were measured."""
     own = [column.benchmark for column in table.columns]
     return [*own, *dict.fromkeys(cell.benchmark for cell in cells if table.name == "zero-shot" and cell.benchmark not in own)]
 
@@ -104,7 +104,7 @@ def _of_model(cells: Sequence[Cell], name: str) -> dict[str, Cell]:
 
 
 def _belongs(table: PublishedTable, result: Result, mine: Mapping[str, Cell]) -> bool:
-    """Return whether a published row is the first of the method of a model."""
+    """Return whether a published row is the first row of a model's method."""
     method = next(iter(mine.values())).found.get("method", "")
     return any(of_method(table, i, method) is result for i in range(len(table.columns)))
 
@@ -115,7 +115,7 @@ def _belongs(table: PublishedTable, result: Result, mine: Mapping[str, Cell]) ->
 def _published_rows(
     table: PublishedTable, result: Result, columns: Sequence[Column], cells: Sequence[Cell], notes: list[str]
 ) -> list[list[str]]:
-    """Return a published row and, where the number of its tokens is known from a model of ours, its bits per character."""
+    """Return a published row, and its bits per character if a measured model has the same tokens."""
     about = [words for words in (f"reported by {result.source}" if result.source else "", result.remark) if words]
     name = f"{result.model}{_mark('; '.join(about), notes) if about else ''}"
     tokens = [f"{table.tokens} {GPT2_TOKENS:,}"] if _shows_tokens(table) else []
@@ -145,7 +145,7 @@ def _tokens_per_character(cells: Sequence[Cell], column: Column) -> float | None
 
 
 def _measured_rows(name: str, columns: Sequence[Column], mine: Mapping[str, Cell], notes: list[str]) -> list[list[str]]:
-    """Return the rows of a model: the published kind of result, its bound, and bits per character next to a perplexity."""
+    """Return the rows of a model: the published number, the bound, and bits per character next to a perplexity."""
     first = next(iter(mine.values())).found
     label = name if name.endswith(first["method"]) else f"{name} ({first['method']})"
     if any(not cell.found.get("lossless", True) for cell in mine.values()):
@@ -183,7 +183,7 @@ def _digits(unit: Unit) -> int:
 
 
 def _mark(words: str, notes: list[str]) -> str:
-    """Return the mark of a note, which is added where it is new."""
+    """Return the mark of a note, and add the note if it is new."""
     if words not in notes:
         notes.append(words)
     return f" {MARKS[notes.index(words)]}" if notes.index(words) < len(MARKS) else " *"
@@ -193,7 +193,7 @@ def _mark(words: str, notes: list[str]) -> str:
 
 
 def _remarks(table: PublishedTable, cells: Sequence[Cell]) -> list[str]:
-    """Return the sentences about what was measured here."""
+    """Return remarks about the measured rows."""
     names = list(dict.fromkeys(cell.found["protocol"] for cell in cells if "protocol" in cell.found))
     lines = [f"Rows marked {HERE} are measured on this machine{f', by the protocol {_listed(names)}' if names else ''}."]
     if sizes := [words for name in dict.fromkeys(cell.benchmark for cell in cells) if (words := _size(name, cells))]:
@@ -210,7 +210,7 @@ def _remarks(table: PublishedTable, cells: Sequence[Cell]) -> list[str]:
 
 
 def _size(name: str, cells: Sequence[Cell]) -> str:
-    """Return how much of a data set was measured, the least and the most: "2,000 to 4,551 characters of ptb"."""
+    """Return how much of a data set was measured, such as "2,000 to 4,551 characters of ptb"."""
     counts = [round(cell.found["characters"]) for cell in cells if cell.benchmark == name and "characters" in cell.found]
     if not counts:
         return ""

@@ -39,21 +39,16 @@ class ContrastCommand:
     as_json: Json = False
 
     def run(self) -> int:
-        from rich.console import Console
-        from rich.progress import Progress, TimeRemainingColumn
-
         from unnoise.apps.contrasts.named import contrast_named
         from unnoise.apps.plots.style import check
+        from unnoise.cli.terminal import share_bar
 
         contrast = contrast_named(self.name, self.seed)
         name = self.name.partition(":")[0]
         out = self.out or Path(f"{name}.png")
         check(out)
-        console = Console(stderr=True)
-        columns = (*Progress.get_default_columns()[:-1], TimeRemainingColumn())
-        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-            task = bar.add_task(name, total=1.0)
-            found = contrast.measure(lambda share: bar.update(task, completed=share))
+        with share_bar(name) as show:
+            found = contrast.measure(show)
         contrast.draw(found, out, dark=self.dark)
         if self.as_json:
             print(json.dumps({"contrast": name, "seed": self.seed, "out": str(out), **found}, ensure_ascii=False))

@@ -62,7 +62,7 @@ class Continuation(NamedTuple):
 class HarnessOptions:
     """Options for answering the harness.
 
-    draws: number of draws of each bound. The default is that of LLaDA's evaluation.
+    draws: number of draws of each bound. LLaDA's evaluation uses the default.
     check_greedy: whether to check if the model would generate an answer of several tokens, by one network call for each token.
         The check fails for noise without a mask.
     steps, sampler: options for sampling continuations. By default, those of the model.

@@ -29,7 +29,7 @@ def read_log(folder: Path) -> tuple[list[tuple[int, float]], list[tuple[int, flo
 
 
 def plot_curve(folder: Path, path: Path, *, dark: bool = False) -> None:
-    """Draw the bound of a run on held-out text, and below it the training loss, which need not be a bound."""
+    """Draw the bound of a run on held-out text, and below it the training loss."""
     losses, points = read_log(folder)
     with pictures(path, height=5.0, rows=2, dark=dark) as (above, below):
         if points:

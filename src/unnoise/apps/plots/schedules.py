@@ -59,13 +59,17 @@ def schedule_named(name: str) -> Signal:
     return mean_signal(method(name).process(2), name)
 
 
+def mean_curves(process: ProcessBase) -> dict[str, Signal]:
+    """Return the curves α(t) of a process by name, each the mean over tokens if it differs between them."""
+    return {name: (lambda t, alpha=alpha: alpha(t).view(len(t), -1).mean(1)) for name, alpha in process.curves().items()}
+
+
 def mean_signal(process: ProcessBase, name: str) -> Signal:
-    """Return α(t) of a process, the mean over tokens where it differs between them; raise ValueError if there is none."""
-    curves = process.curves()
+    """Return the first curve α(t) of a process, or raise ValueError if there is none."""
+    curves = mean_curves(process)
     if not curves:
         raise ValueError(f"{name} has no noise schedule to draw")
-    alpha = next(iter(curves.values()))
-    return lambda t: alpha(t).view(len(t), -1).mean(1)
+    return next(iter(curves.values()))
 
 
 def weight(alpha: Signal, t: Tensor) -> Tensor:

@@ -173,7 +173,7 @@ class Evaluation:
 
     @property
     def is_bound(self) -> bool | None:
-        """Whether the published number is, on average, at least the bound. None if the errors are too large to decide."""
+        """True if the published number is, on average, at least the bound. None if the errors are too large to decide."""
         nats, error = self.difference
         return None if self.differences and abs(nats) <= 2 * error else nats <= 0
 

@@ -15,7 +15,7 @@ import torch
 from unnoise.apps.filling.word_filling import Filling, check_only_words
 from unnoise.apps.plots.chain import write_replay
 from unnoise.apps.plots.noise import NOISES, NoisedText, NoisePath, denoise_from, model_path, noise_named
-from unnoise.apps.plots.schedules import exponents
+from unnoise.apps.plots.schedules import exponents, mean_curves
 from unnoise.apps.spelling import correct as correct_text
 from unnoise.apps.studio.chain import (
     ChainRun,
@@ -152,8 +152,7 @@ def schedule(models: Models, fields: RequestFields) -> Steps:
     sampler = model.method.sampler.with_nfe(steps)
     times = sampler.times() if isinstance(sampler, GridSampler) else [1 - i / steps for i in range(steps)]
     ticks = torch.linspace(1e-4, 1, CURVE_POINTS, dtype=torch.float64)
-    curves = model.process.curves()
-    means = {name: (lambda t, alpha=alpha: alpha(t).view(len(t), -1).mean(1)) for name, alpha in curves.items()}
+    means = mean_curves(model.process)
     counts: list[float] = []
     if means:  # the last step reveals all remaining tokens
         alpha = next(iter(means.values()))(torch.tensor(times[1:], dtype=torch.float64)) if steps > 1 else torch.zeros(0)
