@@ -287,7 +287,7 @@ def test_the_concrete_score_becomes_the_score() -> None:
 @double
 def test_the_bounds_of_the_last_step_are_exact_sums() -> None:
     found = contrast_named("last-step:steps=8", seed=3).measure(lambda _: None)
-    language = Language(last_step.VOCAB, last_step.LENGTH, 3)
+    language = Language(last_step.STEP_VOCAB, last_step.STEP_LENGTH, 3)
     assert found["entropy"] == pytest.approx(language.entropy)
     for product, mean, mismatch in zip(found["product"], found["mean"], found["mismatch"], strict=True):
         assert product["bound"] == pytest.approx(mean["bound"], abs=1e-9)
