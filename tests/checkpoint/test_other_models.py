@@ -249,7 +249,7 @@ def test_odd_huggingface_folders_are_refused(tmp_path: Path) -> None:
         write_huggingface(tmp_path, weights, **changes)
         refused(words)
     write_huggingface(tmp_path, random_weights(200), vocab_size=200)
-    refused("the tokenizer has a token of number 289, and the model knows only 200 tokens")
+    refused("the tokenizer has a token with the number 289, and the model has only 200 tokens")
     write_huggingface(tmp_path, weights)
     infinite = load_file(tmp_path / "model.safetensors")
     infinite["model.norm.weight"][3] = torch.inf

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from unnoise.data import Bpe, Bytes, Characters, Pixels, Text8, codec, codec_from
 from unnoise.data.corpus import Corpus, corpus, sentences
-from unnoise.data.texts import Rows
+from unnoise.data.texts import Sequences
 
 TEXTS = ["the quick brown fox jumps over the lazy dog", "pack my box with five dozen liquor jugs", "Ünïcode — №5 ✓\n\ttabs"]
 
@@ -35,7 +35,7 @@ def test_bytes_round_trip(text: str) -> None:
     assert Bytes().decode(Bytes().encode(text)) == text
 
 
-BPE = Bpe.of(TEXTS * 20, vocab=300)
+BPE = Bpe.train(TEXTS * 20, vocab=300)
 
 
 @given(st.text())
@@ -46,7 +46,7 @@ def test_bpe_round_trips(text: str) -> None:
 
 @given(st.text(alphabet=sorted(set("".join(TEXTS)))))
 def test_characters_round_trip(text: str) -> None:
-    made = Characters.of(TEXTS)
+    made = Characters.from_texts(TEXTS)
     assert made.decode(made.encode(text, strict=True)) == text
 
 
@@ -65,7 +65,7 @@ def test_pixels_round_trip(levels: int, seed: int) -> None:
 def test_a_text_outside_the_alphabet_is_normalised_or_refused() -> None:
     assert Text8().decode(Text8().encode("Café No 5!")) == "cafe no five "
     assert Text8().decode(Text8().encode(" the ")) == " the "
-    made = Characters.of(["hello world E"])
+    made = Characters.from_texts(["hello world E"])
     assert made.decode(made.encode("HÉllo wörld?")) == "hEllo world "
     for one in (Text8(), made):
         with pytest.raises(ValueError, match=r"'!' at character 3 is not among"):
@@ -73,7 +73,7 @@ def test_a_text_outside_the_alphabet_is_normalised_or_refused() -> None:
 
 
 def test_the_end_token_ends_a_text() -> None:
-    for made in (Text8(end=True), Bytes(end=True), Characters("abc", end=True), Bpe.of(TEXTS * 20, 300, end=True)):
+    for made in (Text8(end=True), Bytes(end=True), Characters("abc", end=True), Bpe.train(TEXTS * 20, 300, end=True)):
         assert made.end is not None and 0 <= made.end < made.vocab
         tokens = [*made.encode("abc"), made.end, *made.encode("cab")]
         assert made.decode(tokens) == "abc"
@@ -233,7 +233,7 @@ def test_texts_of_unequal_length_are_padded_at_their_end() -> None:
         (0, 1, 2, 3),
         (1, 3, -1, -1),
     }
-    assert torch.equal(Rows.of(rows).windows(), rows)
+    assert torch.equal(Sequences.from_table(rows).windows(), rows)
     stream = Corpus("s", {"train": ["abcabcabca"]}, "k").texts(Characters("abc"), "train", 3, cut="sentences")
     assert stream.windows().tolist() == [[0, 1, 2]] * 3  # without sentences it is cut into windows
 

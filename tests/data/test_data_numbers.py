@@ -14,9 +14,9 @@ from unnoise.data.formats import PIECE
 from unnoise.data.inputs import find_inputs
 from unnoise.data.mixture import MixedData
 from unnoise.data.prepare import prepare
-from unnoise.data.shard_files import split_documents, split_of
+from unnoise.data.shard_files import hash_split, split_documents
 from unnoise.data.shards import ShardedCorpus, ShardTokens
-from unnoise.data.texts import LabelledWindows, PaddedSequences, Rows, Stream, thinned
+from unnoise.data.texts import LabelledWindows, PaddedSequences, Sequences, Windows, thinned
 from unnoise.data.tokenizing import choose_codec, sampled_texts, train_texts
 
 SENTENCES = ["the cat sat on the mat", "a dog", "ran", "round and round the old oak tree", "and then it slept", "oh"]
@@ -45,14 +45,14 @@ def test_tokens_fit_into_their_numbers() -> None:
 
 def test_a_blank_before_what_is_to_be_written() -> None:
     """Byte pairs leave a final blank to the next token, of which it is a part; for letters it is a separate token."""
-    pairs = Bpe.of(SENTENCES * 20, 300)
+    pairs = Bpe.train(SENTENCES * 20, 300)
     assert pairs.encode_prefix("the cat ").tolist() == pairs.encode("the cat").tolist()
     assert pairs.encode_prefix("the cat").tolist() == pairs.encode("the cat").tolist()
     assert Text8().encode_prefix("the cat ").tolist() == Text8().encode("the cat ").tolist()
 
 
 def test_the_end_token_of_gpt2s_files_is_one_token(tmp_path: Path) -> None:
-    made = Bpe.of(SENTENCES * 20, 300, end=True)
+    made = Bpe.train(SENTENCES * 20, 300, end=True)
     made.tokenizer.model.save(str(tmp_path))
     read = codec(f"gpt2:{tmp_path}")
     assert read.end == made.end and read.encode("cat<|endoftext|>dog").tolist().count(made.end) == 1
@@ -84,7 +84,7 @@ def test_of_twenty_documents_the_tenth_and_the_last() -> None:
 
 
 def test_shares_of_a_stream_of_documents() -> None:
-    sides = [split_of(str(i).encode(), 0.2, 0.3) for i in range(4000)]
+    sides = [hash_split(str(i).encode(), 0.2, 0.3) for i in range(4000)]
     for split, share in enumerate((0.5, 0.2, 0.3)):
         assert abs(sides.count(split) / 4000 - share) < 4.5 * (share * (1 - share) / 4000) ** 0.5
 
@@ -99,22 +99,22 @@ def test_evenly_thinned_from_the_first_to_the_last() -> None:
 
 def test_an_end_token_is_a_character() -> None:
     source = Corpus("four", {"train": ["the cat", "sat", "on the mat", "and sang"]}, "characters")
-    pairs = Bpe.of(SENTENCES * 20, 300, end=True)
+    pairs = Bpe.train(SENTENCES * 20, 300, end=True)
     texts = source.texts(pairs, "train", 4)
     tokens = sum(len(pairs.encode(text)) + 1 for text in source.documents["train"])
     assert texts.characters == pytest.approx((7 + 3 + 10 + 8 + 4) / tokens)
-    plain = Bpe.of(SENTENCES * 20, 300)
+    plain = Bpe.train(SENTENCES * 20, 300)
     assert source.texts(plain, "train", 4).characters == pytest.approx(28 / (tokens - 4))
 
 
 def test_characters_of_texts_that_are_filled_up_labelled_or_mixed() -> None:
-    rows = Rows.of(torch.tensor([[1, 2, -1], [3, 4, 5]]), characters=2.0)  # five tokens, ten characters
+    rows = Sequences.from_table(torch.tensor([[1, 2, -1], [3, 4, 5]]), characters=2.0)  # five tokens, ten characters
     filled = PaddedSequences(rows, 0, 8)
     assert filled.characters == pytest.approx(10 / 16) and filled.mean_length == 8
     assert filled.windows().tolist() == [[1, 2, *[0] * 6], [3, 4, 5, *[0] * 5]]
-    streams = LabelledWindows({0: Stream(torch.zeros(90), 3, 1.0), 1: Stream(torch.zeros(10), 3, 3.0)})
+    streams = LabelledWindows({0: Windows(torch.zeros(90), 3, 1.0), 1: Windows(torch.zeros(10), 3, 3.0)})
     assert streams.characters == pytest.approx((90 + 30) / 100)
-    mixed = MixedData([Stream(torch.zeros(90), 6, 1.0), Stream(torch.zeros(90), 3, 4.0)], [1, 3])
+    mixed = MixedData([Windows(torch.zeros(90), 6, 1.0), Windows(torch.zeros(90), 3, 4.0)], [1, 3])
     assert mixed.mean_length == pytest.approx((6 + 3 * 3) / 4) and mixed.characters == pytest.approx((6 + 9 * 4) / 15)
 
 
@@ -171,7 +171,7 @@ def test_a_vocabulary_sees_no_held_out_document(tmp_path: Path) -> None:
     documents = [f"{chr(0x4E00 + i)} number {i}" for i in range(300)]
     (tmp_path / "a.txt").write_text("\n".join(documents))
     inputs = find_inputs([str(tmp_path / "a.txt")], lines=True)
-    mine = [text for text in documents if split_of(text.encode(), 0.2, 0.3) == 0]
+    mine = [text for text in documents if hash_split(text.encode(), 0.2, 0.3) == 0]
     assert 100 < len(mine) < 200 and list(train_texts(inputs, (0.2, 0.3))) == mine
     made = choose_codec("chars", inputs, (0.2, 0.3), lambda words: None)
     assert isinstance(made, Characters) and set(made.symbols) == set("".join(mine))

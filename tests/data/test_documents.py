@@ -31,22 +31,24 @@ def test_strings_records_and_streams_are_the_same_texts() -> None:
         def __iter__(self) -> Iterator[dict[str, str]]:
             return iter({"text": text, "id": str(i)} for i, text in enumerate(TEXTS))
 
-    plain = Documents.of(TEXTS)
-    assert Documents.of(iter(TEXTS)) == plain == Documents.of(Dataset())
+    plain = Documents.from_texts(TEXTS)
+    assert Documents.from_texts(iter(TEXTS)) == plain == Documents.from_texts(Dataset())
     assert [len(plain.documents[split]) for split in plain.splits] == [36, 2, 2]
     splits = {"train": [{"text": "a b"}], "validation": [{"text": "c"}]}
-    assert Documents.of(splits).documents == {"train": ["a b"], "valid": ["c"]}
+    assert Documents.from_texts(splits).documents == {"train": ["a b"], "valid": ["c"]}
     for data in (TEXTS, iter(TEXTS), "the cat sat on the mat " * 30):
         assert unnoise.train(nano(), data, steps=2, batch=2, eval_windows=2).steps == 2
 
 
 def test_a_model_of_variable_length_reads_each_text_by_itself() -> None:
-    rows = Documents.of(["ab", "abc", "a" * 40] * 10).texts(unnoise.codec("text8"), "train", 16, cut="sentences").windows()
+    rows = (
+        Documents.from_texts(["ab", "abc", "a" * 40] * 10).texts(unnoise.codec("text8"), "train", 16, cut="sentences").windows()
+    )
     assert sorted(set((rows >= 0).sum(1).tolist())) == [2, 3]  # what is too long is left out
 
 
 def test_labels_by_name_are_learned() -> None:
-    source = Documents.of(TEXTS, LABELS)
+    source = Documents.from_texts(TEXTS, LABELS)
     assert source.label_names == ("a", "c")
     model = nano(labels=source.label_names)
     report = unnoise.train(model, TEXTS, labels=LABELS, steps=250, loss="fast", batch=8, eval_windows=4)
@@ -59,7 +61,7 @@ def test_labels_by_name_are_learned() -> None:
 
 
 def test_a_window_has_one_label() -> None:
-    texts = Documents.of(TEXTS, LABELS).texts(unnoise.codec("text8"), "train", 16)
+    texts = Documents.from_texts(TEXTS, LABELS).texts(unnoise.codec("text8"), "train", 16)
     assert isinstance(texts, LabelledWindows)
     batch = texts.batch(torch.arange(32), 0)
     assert batch.label is not None and set(batch.label.tolist()) == {0, 1}
@@ -85,14 +87,17 @@ def test_labels_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Documents.of([]), "no texts to train on"),
-        (lambda: Documents.of(["a", 3]), "number 2 is not a string"),
-        (lambda: Documents.of([{"words": "a"}]), "number 1 is not a record with `text`"),
-        (lambda: Documents.of(["a", "b"], ["x"]), "2 texts and 1 labels"),
-        (lambda: Documents.of(["a"] * 3, [0, 1, -1]), "counted from 0, found -1"),
-        (lambda: Documents.of([{"text": "a", "label": 1}, {"text": "b"}] * 9), "some texts have a label and some have none"),
-        (lambda: Documents.of({"test": ["a"]}), "need one named train, found test"),
-        (lambda: Documents.of({"train": ["a"]}, [1]), "labels within the records"),
+        (lambda: Documents.from_texts([]), "no texts to train on"),
+        (lambda: Documents.from_texts(["a", 3]), "number 2 is not a string"),
+        (lambda: Documents.from_texts([{"words": "a"}]), "number 1 is not a record with `text`"),
+        (lambda: Documents.from_texts(["a", "b"], ["x"]), "2 texts and 1 labels"),
+        (lambda: Documents.from_texts(["a"] * 3, [0, 1, -1]), "labels must be ≥ 0, found -1"),
+        (
+            lambda: Documents.from_texts([{"text": "a", "label": 1}, {"text": "b"}] * 9),
+            "some texts have a label and some have none",
+        ),
+        (lambda: Documents.from_texts({"test": ["a"]}), "need one named train, found test"),
+        (lambda: Documents.from_texts({"train": ["a"]}, [1]), "labels within the records"),
         (
             lambda: unnoise.train(nano(), TEXTS, labels=LABELS, steps=1),
             r"2 labels and the model has none: build it with labels=2",

@@ -10,11 +10,11 @@ from hypothesis import given, settings, strategies as st
 
 import unnoise
 from unnoise.cli.main import main, parse
-from unnoise.data.corpus import Corpus, corpus, source_of
+from unnoise.data.corpus import Corpus, corpus, load_source
 from unnoise.data.documents import Documents
 from unnoise.data.mixture import MixedData, Mixture, Turns, mixture_parts, whole_weights
 from unnoise.data.prepare import prepare
-from unnoise.data.texts import Rows, Stream
+from unnoise.data.texts import Sequences, Windows
 
 A, B = "abcd efgh " * 300, "wxyz stuv " * 200
 
@@ -28,7 +28,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @given(st.lists(st.integers(1, 50), min_size=2, max_size=6), st.integers(0, 10**9))
 def test_every_corpus_has_its_share_of_any_first_texts(weights: list[int], first: int) -> None:
     turns = Turns(weights)
-    which, own = turns.of(torch.arange(600))
+    which, own = turns.assign(torch.arange(600))
     for i, weight in enumerate(weights):
         counts = (which == i).cumsum(0).double()
         shares = torch.arange(1, 601).double() * weight / sum(weights)
@@ -36,8 +36,8 @@ def test_every_corpus_has_its_share_of_any_first_texts(weights: list[int], first
         assert own[which == i].tolist() == list(range(int(counts[-1])))  # its texts one after the other, none left out
         assert turns.shares(600)[i] == counts[-1] and turns.shares(37)[i] == counts[36]
     apart = torch.tensor([599, 3, 77])
-    assert all(torch.equal(one, every[apart]) for one, every in zip(turns.of(apart), (which, own), strict=True))
-    later = turns.of(torch.arange(first, first + 300))
+    assert all(torch.equal(one, every[apart]) for one, every in zip(turns.assign(apart), (which, own), strict=True))
+    later = turns.assign(torch.arange(first, first + 300))
     for i in range(len(weights)):
         mine = later[1][later[0] == i]
         assert torch.equal(mine, turns.shares(first)[i] + torch.arange(len(mine)))
@@ -47,7 +47,7 @@ def test_weights() -> None:
     assert mixture_parts("a:0.7,b:0.3") == [("a", 0.7), ("b", 0.3)]
     assert mixture_parts("data/a:7, C:/b c:.5,d:1") == [("data/a", 7.0), ("C:/b c", 0.5), ("d", 1.0)]
     assert mixture_parts("a:0.7") == mixture_parts("a,b") == mixture_parts("a:x,b:1") == mixture_parts("sotu") == []
-    assert isinstance(source_of("a:1 b:2"), Documents)  # a text, and no mixture
+    assert isinstance(load_source("a:1 b:2"), Documents)  # a text, and no mixture
     assert whole_weights([0.7, 0.3]) == whole_weights([7, 3]) == [7, 3]
     assert whole_weights([1, 1, 1]) == [1, 1, 1]
     with pytest.raises(ValueError, match="the weight of a corpus must be > 0, found 0, 1"):
@@ -75,8 +75,8 @@ def test_texts_come_by_their_weights_each_once_an_epoch() -> None:
     assert torch.equal(parts, x)
 
 
-def corpus_texts(text: str, codec: Any) -> Stream:
-    return Stream(torch.from_numpy(codec.encode(text)), 10)
+def corpus_texts(text: str, codec: Any) -> Windows:
+    return Windows(torch.from_numpy(codec.encode(text)), 10)
 
 
 def test_held_out_texts_are_mixed_alike() -> None:
@@ -91,8 +91,8 @@ def test_held_out_texts_are_mixed_alike() -> None:
 
 
 def test_characters_are_counted_by_share() -> None:
-    long = Rows.of(torch.ones(5, 8, dtype=torch.long), characters=4.0)
-    short = Rows.of(torch.ones(5, 2, dtype=torch.long), characters=1.0)
+    long = Sequences.from_table(torch.ones(5, 8, dtype=torch.long), characters=4.0)
+    short = Sequences.from_table(torch.ones(5, 2, dtype=torch.long), characters=1.0)
     mixed = MixedData([long, short], [1, 3])
     assert mixed.mean_length == (8 + 3 * 2) / 4 and mixed.characters == (8 * 4 + 6 * 1) / 14
     x = mixed.batch(torch.arange(8), 0).x
@@ -101,13 +101,13 @@ def test_characters_are_counted_by_share() -> None:
 
 
 def test_mistakes() -> None:
-    labelled = Documents.of([{"text": "a", "label": 0}, {"text": "b", "label": 1}] * 9)
+    labelled = Documents.from_texts([{"text": "a", "label": 0}, {"text": "b", "label": 1}] * 9)
     with pytest.raises(ValueError, match="corpora with labels cannot be mixed: two has some"):
-        Mixture({"one": (Documents.of(["a", "b"]), 1), "two": (labelled, 1)})
+        Mixture({"one": (Documents.from_texts(["a", "b"]), 1), "two": (labelled, 1)})
     with pytest.raises(ValueError, match="at least two corpora"):
         Mixture({"one": (labelled, 1)})
     with pytest.raises(
-        ValueError, match=r"a and b have different codecs, Characters\(.* and Characters\(.*name one with --codec"
+        ValueError, match=r"a and b have different codecs, Characters\(.* and Characters\(.*name it with --codec"
     ):
         streams([1, 1]).codec("chars", cut="sentences")
     with pytest.raises(ValueError, match="has no valid split; it has train, test"):
@@ -137,7 +137,7 @@ def test_training_on_a_mixture_of_prepared_folders(
     code, out, err = run("train mdlm --data data/a:0.7,elsewhere/b:0.3 --out runs/mdlm-a-b --steps 5 --resume --json")
     assert code == 0 and json.loads(out)["steps"] == 5, err
     code, _, err = run("train mdlm --data data/a:0.71,elsewhere/b:0.29 --out runs/mdlm-a-b --steps 6 --resume")
-    assert code == 2 and "mixes its corpora 0.7:0.3, not 0.71:0.29: go on with the same weights" in err
+    assert code == 2 and "mixes its corpora 0.7:0.3, not 0.71:0.29: resume it with the same weights" in err
     code, out, err = run("eval --model runs/mdlm-a-b --data data/a:0.7,elsewhere/b:0.3 --split test --json")
     assert code == 0 and json.loads(out)["windows"] > 2, err
     code, _, err = run(f"train mdlm --data data/a:0.7,data/other:0.3 --steps 1 {shape}")

@@ -27,9 +27,9 @@ from unnoise.data.corpus import Corpus, corpus
 from unnoise.data.documents import Documents
 from unnoise.data.inputs import find_inputs
 from unnoise.data.prepare import PrepareOptions, prepare
-from unnoise.data.shard_files import read_index, split_of, verify
+from unnoise.data.shard_files import hash_split, read_index, verify
 from unnoise.data.shards import ShardedCorpus
-from unnoise.data.texts import Stream
+from unnoise.data.texts import Windows
 from unnoise.data.tokenizing import sampled_texts
 
 SENTENCE = "the cat sat on a mat while seven old dogs barked at the moon and birds sang in every tree of our town"
@@ -152,7 +152,7 @@ def test_a_cut_does_not_change_the_tokens(small_pieces: None, pieces: list[str])
         assert np.array_equal(np.concatenate([codec.encode(part) for part in parts]), codec.encode(text)), codec.kind
 
 
-BPE = Bpe.of([" ".join(TEXTS)], 400)
+BPE = Bpe.train([" ".join(TEXTS)], 400)
 
 
 def test_without_white_space_a_text_is_cut_where_a_piece_ends(small_pieces: None) -> None:
@@ -239,7 +239,7 @@ def test_data_sets_of_the_datasets_package(tmp_path: Path, monkeypatch: pytest.M
 
 def test_documents_are_shared_out_by_their_content(tmp_path: Path) -> None:
     many = [f"document number {i}" for i in range(20_000)]
-    sides = [split_of(text.encode(), 0.02, 0.05) for text in many]
+    sides = [hash_split(text.encode(), 0.02, 0.05) for text in many]
     for split, share in ((1, 0.02), (2, 0.05)):
         assert abs(sides.count(split) - share * 20_000) < 4.5 * (20_000 * share * (1 - share)) ** 0.5
     (tmp_path / "a.txt").write_text("\n".join(TEXTS * 2))  # each twice: both go the same way
@@ -289,7 +289,7 @@ def test_a_folder_with_splits_is_read_as_it_says(tmp_path: Path) -> None:
     assert isinstance(raw, Corpus)
     for split in source.splits:
         stream = source.texts(codec, split, 8)
-        assert isinstance(stream, Stream) and codec.end is None
+        assert isinstance(stream, Windows) and codec.end is None
         assert (
             codec.decode(stream.at(torch.arange(0, len(stream.tokens) - 7, 8)).reshape(-1))
             == (raw.documents[split][0][: len(stream.tokens) // 8 * 8])
@@ -341,7 +341,7 @@ def test_memory_does_not_grow_with_what_is_read(tmp_path: Path) -> None:
     page = torch.arange(0, size - 64, 4096)
     before = resident()
     for starts in page.split(256):
-        assert isinstance(stream, Stream)
+        assert isinstance(stream, Windows)
         stream.at(starts)
     assert resident() - before < 40e6
 
@@ -378,7 +378,7 @@ def same_files(one: Path, other: Path) -> bool:
 def test_any_number_of_processes_writes_the_same_bytes(tmp_path: Path, small_pieces: None) -> None:
     (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in [*TEXTS, " ".join(WORDS * 60)]))
     for workers in (1, 2):
-        prepare(tmp_path / "a.jsonl", tmp_path / str(workers), workers, codec="bpe-300", shard_size=900, **LARGE_SHARE)
+        prepare(tmp_path / "a.jsonl", tmp_path / str(workers), workers=workers, codec="bpe-300", shard_size=900, **LARGE_SHARE)
     assert same_files(tmp_path / "1", tmp_path / "2")
     assert verify(read_index(tmp_path / "1"), tmp_path / "1") > 12
 
@@ -388,7 +388,8 @@ import sys
 from unnoise.data import formats, prepare, tokenizing
 formats.PIECE = tokenizing.PIECE = 1500
 prepare.SAVE_EVERY = 0.0
-sys.exit(not prepare.prepare(sys.argv[1], sys.argv[2], 2, codec="bpe-300", shard_size=4000, valid_share=0.1, test_share=0.1))
+shares = {"valid_share": 0.1, "test_share": 0.1}
+sys.exit(not prepare.prepare(sys.argv[1], sys.argv[2], workers=2, codec="bpe-300", shard_size=4000, **shares))
 """
 
 
@@ -454,7 +455,7 @@ def test_stopped_after_every_batch_it_comes_to_the_same_shards(tmp_path: Path, s
     assert len(read_index(tmp_path / "whole").splits) == 3
     stops = 0
     while not prepare(source, tmp_path / "out", stop=lambda: True, **options):
-        with pytest.raises(ValueError, match=r"out is not finished: run the same `unnoise prepare` again"):
+        with pytest.raises(ValueError, match=r"out is not complete: run the same `unnoise prepare` again"):
             corpus(str(tmp_path / "out"))
         stops += 1
     assert stops > 8 and same_files(tmp_path / "whole", tmp_path / "out")
@@ -470,7 +471,7 @@ def test_a_finished_folder_is_left_as_it_is(tmp_path: Path) -> None:
     said: list[str] = []
     assert prepare(tmp_path / "a.txt", tmp_path / "out", codec="bytes", say=said.append)
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
-    assert said == ["all of it is there already"]
+    assert said == ["all shards exist already"]
 
 
 def test_a_folder_of_texts_may_have_an_index_of_its_own(tmp_path: Path) -> None:
@@ -516,15 +517,19 @@ def prepared(tmp_path: Path) -> Path:
     ("name", "act", "words"),
     [
         ("index.json", lambda content: content[:-40], r"index.json is damaged .*prepare it again"),
-        ("index.json", lambda content: content.replace(b"uint16", b"uint8"), r"index.json is damaged \(it is not as it was"),
+        (
+            "index.json",
+            lambda content: content.replace(b"uint16", b"uint8"),
+            r"index.json is damaged \(its hash does not match",
+        ),
         ("index.json", lambda content: b"[]", r"index.json is damaged"),
-        ("index.json", lambda content: content.replace(b"tokens-1", b"tokens-9"), r"its format is 'unnoise-tokens-9'"),
+        ("index.json", lambda content: content.replace(b"tokens-1", b"tokens-9"), r"found 'unnoise-tokens-9'"),
         ("index.json", None, r"out holds no prepared data: index.json is missing"),
         ("train-00001.tokens", lambda content: content[:-2], r"train-00001.tokens has [\d,]+ bytes, not [\d,]+"),
         ("train-00000.tokens", None, r"train-00000.tokens is missing"),
         ("valid-00000.documents", lambda content: content + b"12345678", r"valid-00000.documents has .* bytes"),
         ("tokenizer.json", None, r"lacks its codec file tokenizer.json"),
-        ("tokenizer.json", lambda content: BPE.tokenizer.to_str().encode(), r"is not the one that the shards were made with"),
+        ("tokenizer.json", lambda content: BPE.tokenizer.to_str().encode(), r"differs from the one that encoded the shards"),
         ("tokenizer.json", lambda content: content[:300], r"tokenizer.json is not a tokenizer, or damaged"),
     ],
 )
@@ -550,7 +555,7 @@ def test_a_changed_shard_is_found_when_all_is_read(prepared: Path, capsys: pytes
         capsys.readouterr()
         assert main(["info", str(prepared), "--verify"]) == 2
         error = capsys.readouterr().err
-        assert f"{name} is damaged: its content is not what was written" in error and error.count("\n") == 1
+        assert f"{name} is damaged: its hash does not match" in error and error.count("\n") == 1
         content[9] ^= 1
         (prepared / name).write_bytes(content)
 
@@ -565,7 +570,7 @@ def test_a_damaged_note_of_how_far_it_came(tmp_path: Path) -> None:
         prepare(tmp_path / "a.txt", tmp_path / "out", codec="bytes")
     progress.write_text(good)
     (tmp_path / "out" / "train-00000.tokens").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"train-00000.tokens is shorter than it was"):
+    with pytest.raises(ValueError, match=r"train-00000.tokens is shorter than recorded"):
         prepare(tmp_path / "a.txt", tmp_path / "out", codec="bytes")
 
 

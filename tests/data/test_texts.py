@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
-from unnoise.data.texts import LabelledWindows, Rows, Stream
+from unnoise.data.texts import LabelledWindows, Sequences, Windows
 from unnoise.process.state import PAD
 from unnoise.rng import shuffled
 
@@ -43,14 +43,14 @@ def test_small_permutations_favour_no_place() -> None:
         assert float(((counts - expected) ** 2 / expected).sum()) < 45  # p = 1e-4
 
 
-def starts(stream: Stream, epoch: int, seed: int = 0) -> Tensor:
+def starts(stream: Windows, epoch: int, seed: int = 0) -> Tensor:
     """Return the starts of an epoch's windows, in a stream of consecutive numbers."""
     return stream.batch(torch.arange(epoch * stream.count, (epoch + 1) * stream.count), seed).x[:, 0].sort().values
 
 
 @pytest.mark.parametrize("size", [8, 9, 14, 15, 16, 17, 64, 1000, 1007])
 def test_every_window_of_a_stream_once_an_epoch(size: int) -> None:
-    stream = Stream(torch.arange(size), 8)
+    stream = Windows(torch.arange(size), 8)
     assert stream.count * 8 <= size < (stream.count + 2) * 8
     firsts = set()
     for epoch in range(40):
@@ -62,11 +62,11 @@ def test_every_window_of_a_stream_once_an_epoch(size: int) -> None:
     assert len(firsts) > min(spare, 5) and (max(firsts) == spare or spare > 10)  # the grid moves, up to the end
 
 
-def texts_of_every_kind() -> dict[str, Stream | LabelledWindows | Rows]:
+def texts_of_every_kind() -> dict[str, Windows | LabelledWindows | Sequences]:
     return {
-        "stream": Stream(torch.arange(300), 8),
-        "labelled": LabelledWindows({0: Stream(torch.arange(100), 8), 2: Stream(torch.arange(1000, 1055), 8)}),
-        "rows": Rows.of(torch.arange(77)[:, None].expand(77, 3).clone()),
+        "stream": Windows(torch.arange(300), 8),
+        "labelled": LabelledWindows({0: Windows(torch.arange(100), 8), 2: Windows(torch.arange(1000, 1055), 8)}),
+        "rows": Sequences.from_table(torch.arange(77)[:, None].expand(77, 3).clone()),
     }
 
 
@@ -95,7 +95,7 @@ def test_labels_go_with_their_windows() -> None:
 
 def test_rows_of_unequal_length_once_an_epoch() -> None:
     rows = torch.tensor([[1, PAD, PAD], [2, 3, PAD], [4, 5, 6]])
-    texts = Rows.of(rows)
+    texts = Sequences.from_table(rows)
     found = texts.batch(torch.arange(6), 9).x
     for epoch in found.split(3):
         assert sorted(map(tuple, epoch.tolist())) == sorted(map(tuple, rows.tolist()))

@@ -84,7 +84,7 @@ def test_characters_of_the_text_in_windows() -> None:
 def test_windows_have_the_characters_of_their_own_tokens() -> None:
     """Long tokens followed by single letters: the first windows hold several times as many characters."""
     words = "the cat sat on the mat and the dog ran " * 30
-    codec = Bpe.of([words * 3], 300)
+    codec = Bpe.train([words * 3], 300)
     text = words + "qxzjkvwyqpzx" * 20
     chunks = chunk([text], codec, 8, Wrapping(ends=False, rows=None))
     found = [characters_of(chunks, codec, torch.tensor([i])) for i in range(len(chunks.x))]
@@ -375,7 +375,7 @@ def test_the_error_of_a_measured_part() -> None:
 @torch.no_grad()
 def test_a_point_of_the_frontier_by_hand() -> None:
     texts = ["the cat sat on the mat", "a a a", "the dog and the cat and the dog"]
-    judge = small("ar", Bpe.of([TEXT], 290), 12)
+    judge = small("ar", Bpe.train([TEXT], 290), 12)
     model = small("mdlm", Text8(), 12)
     found = measure_texts(texts, model, LikelihoodJudge(judge), sampler="by hand", temperature=0.5)
     nats = [judge.score(text).nats for text in texts]

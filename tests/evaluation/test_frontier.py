@@ -52,7 +52,7 @@ def test_variety_by_hand() -> None:
 
 def test_the_judge_reads_texts_in_its_own_tokens() -> None:
     """Uniform predictions of an untrained judge give a perplexity equal to the size of the judge's vocabulary."""
-    codec = Bpe.of([TEXT], 300)
+    codec = Bpe.train([TEXT], 300)
     judge = LikelihoodJudge(unnoise.Model.build("ar", codec, length=12, width=16, depth=1, heads=2))
     found = measure_texts([TEXT, "the cat"], small("mdlm"), judge, sampler="by hand")
     assert found.perplexity == pytest.approx(codec.vocab, rel=1e-4)

@@ -32,7 +32,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     small("mdlm").save(tmp_path / "a")
     small("mdlm", seed=1).save(tmp_path / "b")
     small("mdlm", Characters("Abcdefgh ")).save(tmp_path / "capitals")
-    small("mdlm", Bpe.of(["the cat sat"], 260)).save(tmp_path / "pairs")
+    small("mdlm", Bpe.train(["the cat sat"], 260)).save(tmp_path / "pairs")
     small("ar").save(tmp_path / "judge")
     monkeypatch.chdir(tmp_path)
     return tmp_path

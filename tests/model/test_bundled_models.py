@@ -319,7 +319,7 @@ def test_a_card_says_what_was_measured(tmp_path: Path) -> None:
     model.save(tmp_path / "m")
     assert unnoise.load(tmp_path / "m").card == card
     (tmp_path / "m" / CARD).write_bytes(b"\xff\xfe")
-    with pytest.raises(ValueError, match="no text in UTF-8"):
+    with pytest.raises(ValueError, match="is not UTF-8 text"):
         unnoise.load(tmp_path / "m")
     (tmp_path / "m" / CARD).write_bytes(b"a" * (2**20 + 1))
     with pytest.raises(ValueError, match="larger than a card may be"):

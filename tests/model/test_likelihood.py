@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import unnoise
-from unnoise.data.texts import Stream
+from unnoise.data.texts import Windows
 from unnoise.model.draws import estimate
 
 TEXT = "the cat sat on the mat while a dog barked at the moon and seven birds sang in the old tree "
@@ -26,7 +26,7 @@ def models() -> dict[str, unnoise.Model]:
 @pytest.mark.parametrize("name", ["mdlm", "udlm", "sedd-absorb"])
 def test_the_reported_error_is_the_spread_over_seeds(models: dict[str, unnoise.Model], name: str) -> None:
     model = models[name]
-    texts = Stream(torch.from_numpy(model.codec.encode(TEXT * 60)), 16)
+    texts = Windows(torch.from_numpy(model.codec.encode(TEXT * 60)), 16)
     found = [model.bits_per_char(texts, 96, 4, seed) for seed in range(20)]
     spread = float(torch.tensor([one.bits for one in found]).std())
     reported = math.sqrt(sum(one.stderr**2 for one in found) / len(found))
@@ -45,7 +45,7 @@ def test_so_is_that_of_a_score(models: dict[str, unnoise.Model], text: str) -> N
 def test_no_error_bar_is_small_by_chance(models: dict[str, unnoise.Model]) -> None:
     """At the end of training: 32 windows, two draws each."""
     model = models["mdlm"]
-    texts = Stream(torch.from_numpy(model.codec.encode(TEXT * 20)), 16)
+    texts = Windows(torch.from_numpy(model.codec.encode(TEXT * 20)), 16)
     errors = torch.tensor([model.bits_per_char(texts, 32, 2, seed).stderr for seed in range(40)])
     assert float(errors.min()) > 0.3 * float(errors.mean())
 
@@ -89,14 +89,14 @@ def test_pilots_and_draws_have_noise_of_their_own(models: dict[str, unnoise.Mode
 
 def test_one_window_has_an_error_by_drawing_and_none_over_texts(models: dict[str, unnoise.Model]) -> None:
     model = models["mdlm"]
-    one = model.bits_per_char(Stream(torch.from_numpy(model.codec.encode(TEXT)), 16), 1, 8)
+    one = model.bits_per_char(Windows(torch.from_numpy(model.codec.encode(TEXT)), 16), 1, 8)
     assert one.stderr > 0 and one.text_stderr is None and "NaN" not in json.dumps(vars(one))
 
 
 def test_an_exact_model_has_no_error_by_drawing() -> None:
     model = unnoise.Model.build("ar", width=16, depth=1, heads=2, length=16)
     unnoise.train(model, TEXT * 30, steps=5, loss="fast", batch=4, eval_windows=2)
-    found = model.bits_per_char(Stream(torch.from_numpy(model.codec.encode(TEXT * 4)), 16), None, 4)
+    found = model.bits_per_char(Windows(torch.from_numpy(model.codec.encode(TEXT * 4)), 16), None, 4)
     assert found.stderr == 0 and found.draws == 1 and found.text_stderr is not None and found.text_stderr > 0
     assert estimate(model, torch.zeros(3, 16, dtype=torch.long), 4).error == 0
     score = model.score(TEXT)

@@ -14,7 +14,7 @@ import unnoise
 from toy import Toy, texts
 from unnoise import Model
 from unnoise.data import Characters, Text8
-from unnoise.data.texts import Stream
+from unnoise.data.texts import Windows
 from unnoise.method_table import method, methods
 from unnoise.model.template import Template
 from unnoise.process.state import OPEN
@@ -147,7 +147,7 @@ def test_a_header_of_any_length_is_no_pickle(tmp_path: Path) -> None:
 def test_bits_are_counted_by_the_character_not_by_the_token() -> None:
     """Uniform predictions need log₂ 27 bits per token: at 2.5 characters per token, log₂ 27 / 2.5 bits per character."""
     model = Model.build("ar", Text8(), length=8, width=16, depth=1, heads=2)
-    texts = Stream(torch.randint(27, (400,), generator=torch.Generator().manual_seed(0)), 8, characters=2.5)
+    texts = Windows(torch.randint(27, (400,), generator=torch.Generator().manual_seed(0)), 8, characters=2.5)
     bits = model.bits_per_char(texts, 10, 1).bits
     assert bits == pytest.approx(math.log2(27) / 2.5, rel=1e-5)
 
@@ -292,7 +292,7 @@ DAMAGE = {
     "a pickle": (pickle, r"it is a pickle, which unnoise does not open"),
     "nothing but a pickle": (only_pickle, r"model.pt is a pickle, which unnoise does not open"),
     "broken json": (lambda f: (f / "config.json").write_text("{"), r"config.json is damaged"),
-    "another format": (lambda f: spoil(f, format="x"), r"is not a configuration that this version of unnoise reads"),
+    "another format": (lambda f: spoil(f, format="x"), r"is not a configuration that this version of unnoise can read"),
     "no network": (lambda f: spoil(f, network={}), r"does not describe a model of this version"),
     "an unknown codec": (lambda f: spoil(f, codec={"kind": "morse"}), r"unknown codec 'morse'"),
 }

@@ -14,7 +14,7 @@ import torch
 
 import unnoise
 from unnoise.checkpoint.published.export import export
-from unnoise.checkpoint.published.tokenizer_files import tokenizer_of_codec
+from unnoise.checkpoint.published.tokenizer_files import codec_tokenizer
 from unnoise.cli.main import main
 from unnoise.data import Bytes
 
@@ -147,7 +147,7 @@ def write_files(folder: Path) -> None:
     for name in ("text8", "enwik8", "openwebtext", "sets/wikitext2", "sets/lambada"):
         (to / name).write_text(TEXT * 60)
     shutil.copytree(ROOT / "tests" / "fixtures" / "parity" / "gpt2", to / "gpt2")
-    tokenizer = tokenizer_of_codec(Bytes(end=True))
+    tokenizer = codec_tokenizer(Bytes(end=True))
     assert tokenizer is not None
     tokenizer.save(str(to / "gpt2" / "tokenizer.json"))
     export(unnoise.Model.build("sedd-absorb", Bytes(end=True), 48, width=16, network="ddit"), "sedd", to / "sedd-small")

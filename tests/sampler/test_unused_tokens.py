@@ -60,7 +60,7 @@ def test_text8_byte_pairs_use_the_tokens_of_its_27_symbols() -> None:
     for codec in (Text8Bpe.build(["the cat sat on the mat "] * 9, detail="280"), Text8Bpe.build(["a cat"], True, "258")):
         foreign = [i for i in range(codec.vocab) if i != codec.end and set(codec.decode([i])) - set(LETTERS)]
         assert list(codec.unused) == foreign and len(foreign) == 256 - 27
-    assert not Bpe.of(["the cat"], 260).unused and not Text8().unused
+    assert not Bpe.train(["the cat"], 260).unused and not Text8().unused
     assert len(unnoise.load("wiki").codec.unused) == 229
 
 

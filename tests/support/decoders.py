@@ -98,7 +98,7 @@ def write_huggingface(folder: Path, weights: dict[str, Tensor], **described: obj
     vocab = len(weights["model.embed_tokens.weight"])
     (folder / "config.json").write_text(json.dumps(DESCRIBED | {"vocab_size": vocab} | described))
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    Bpe.of(TEXTS, 300).save(folder)
+    Bpe.train(TEXTS, 300).save(folder)
 
 
 def write_llama2c(path: Path, weights: dict[str, Tensor], words: list[str]) -> None:
@@ -130,7 +130,7 @@ def write_gguf(path: Path, weights: dict[str, Tensor], pre: str = "smollm", quan
     writer.add_head_count_kv(KV_HEADS)
     writer.add_layer_norm_rms_eps(EPS)
     writer.add_rope_freq_base(10000.0)
-    tokenizer = Bpe.of(TEXTS, 300, end=True).tokenizer
+    tokenizer = Bpe.train(TEXTS, 300, end=True).tokenizer
     described = json.loads(tokenizer.to_str())["model"]
     tokens = sorted(described["vocab"], key=described["vocab"].get)
     vocab = len(weights["model.embed_tokens.weight"])

@@ -113,7 +113,7 @@ def make_checkpoints(home: Path) -> list[Path]:
     for kind in ("a2d-qwen3", "sdar", "Fast_dLLM_Qwen"):
         write_huggingface(home / kind, weights, model_type=kind, mask_token_id=MASK)
     write_llada(home / "llada", weights)
-    Bpe.of(TEXTS, 300).save(home / "llada")
+    Bpe.train(TEXTS, 300).save(home / "llada")
     write_md4(home / "md4")
     write_gpt2(home / "gpt2")
     Bpe.gpt2(home / "gpt2").save(home / "gpt2")

@@ -17,7 +17,7 @@ import unnoise
 from unnoise import distributed
 from unnoise.cli.main import main
 from unnoise.cli.workers import free_port
-from unnoise.data.texts import Rows
+from unnoise.data.texts import Sequences
 from unnoise.model import generate
 from unnoise.network.network_base import rows_at_once
 
@@ -42,7 +42,7 @@ def results() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for method in METHODS:
         model = small(method)
-        bits = model.bits_per_char(Rows.of(x), None, draws=12, error=0.03)
+        bits = model.bits_per_char(Sequences.from_table(x), None, draws=12, error=0.03)
         score = model.score(["the cat sat on the mat " * 20, "a dog"], samples=4)
         found[method] = {
             "texts": model.generate(40 if method != "ar" else 70, steps=5, seed=1),

@@ -292,7 +292,7 @@ def test_the_average_of_a_run_is_what_is_evaluated_saved_and_left(tmp_path: Path
 
 
 def test_the_loss_is_logged_in_bits_of_a_character() -> None:
-    codec = Bpe.of([TEXT], 300)
+    codec = Bpe.train([TEXT], 300)
     tokens = torch.from_numpy(codec.encode(TEXT))
     model = Model.build("mdlm", codec, length=16, width=16, depth=1, heads=2)
     run = run_of(model, tokens, steps=3)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from unnoise import Callback, Model, registry, train
-from unnoise.data.texts import Rows, Stream
+from unnoise.data.texts import Sequences, Windows
 from unnoise.training.checkpointing import cut_log
 from unnoise.training.trainer import TrainingRun, is_finite_loss
 from unnoise.training.training_options import TrainingOptions
@@ -49,7 +49,7 @@ def test_the_loss_of_a_step_is_that_of_all_its_parts(parts: dict[str, int]) -> N
 @pytest.mark.parametrize(("tokens", "length"), [(20, 5), (23, 5), (24, 5), (7, 5), (101, 10)])
 def test_the_windows_of_an_epoch_lie_side_by_side_within_the_stream(tokens: int, length: int) -> None:
     """As many as fit wherever they begin, and every beginning that leaves room for them occurs."""
-    stream = Stream(torch.arange(tokens), length)
+    stream = Windows(torch.arange(tokens), length)
     starts = set()
     for epoch in range(60):
         x = stream.read(torch.arange(stream.count), torch.full((stream.count,), epoch), 0).x
@@ -62,7 +62,7 @@ def test_the_windows_of_an_epoch_lie_side_by_side_within_the_stream(tokens: int,
 
 
 def test_a_place_belongs_to_the_part_that_it_lies_in() -> None:
-    rows = Rows.of(torch.tensor([[1, 2, -1], [3, -1, -1], [4, 5, 6]]))
+    rows = Sequences.from_table(torch.tensor([[1, 2, -1], [3, -1, -1], [4, 5, 6]]))
     assert rows.windows().tolist() == [[1, 2, -1], [3, -1, -1], [4, 5, 6]] and rows.mean_length == 2
 
 

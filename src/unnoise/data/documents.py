@@ -1,6 +1,6 @@
-"""Texts that are in memory: a list of strings, an iterable, a 🤗 dataset, lines of JSON; with or without labels.
+"""Texts in memory: a list of strings, an iterable, a 🤗 dataset or JSON lines, with or without labels.
 
-Tables (.csv): of one column, a name and below it a text in each row; or the columns of a larger one that hold its texts.
+Texts in tables (.csv): in the only column, or in chosen columns.
 """
 
 import csv
@@ -16,14 +16,14 @@ import torch
 from unnoise.data.codec import SAMPLE, Codec, check_end
 from unnoise.data.codec_names import AUTO, codec as make_codec
 from unnoise.data.shard_files import split_documents, split_name
-from unnoise.data.texts import Cut, LabelledWindows, Rows, Source, Stream, Texts
+from unnoise.data.texts import LabelledWindows, Segmentation, SequenceData, Sequences, Source, Windows
 
-SEPARATOR = " "  # between texts of one stream, where the codec has no end token
+SEPARATOR = " "  # between texts of one stream, if the codec has no EOS token
 
 
 @dataclass(frozen=True)
 class Documents(Source):
-    """For each split its texts and, where they have classes, the number of each text's class; label_names: of the classes."""
+    """Texts of each split and, if they have classes, the class number of each text. label_names: names of the classes."""
 
     name: str
     documents: dict[str, list[str]]
@@ -31,9 +31,12 @@ class Documents(Source):
     label_names: tuple[str, ...] = ()
 
     @staticmethod
-    def of(texts: Iterable[Any], labels: Sequence[Any] | None = None, name: str = "texts") -> "Documents":
-        """From strings, or from records with `text` and perhaps `label`; every tenth of twenty is held out for valid, and
-        every twentieth for test. From a mapping of splits (a 🤗 DatasetDict), as they are."""
+    def from_texts(texts: Iterable[Any], labels: Sequence[Any] | None = None, name: str = "texts") -> "Documents":
+        """Return a source of strings, or of records with `text` and optionally `label`.
+
+        A mapping (a 🤗 DatasetDict) gives the splits. Otherwise one of every twenty texts is held out for valid, another for
+        test.
+        """
         if isinstance(texts, Mapping):
             splits = {split_name(str(split)): _records(some, None) for split, some in texts.items()}
             if "train" not in splits:
@@ -63,18 +66,15 @@ class Documents(Source):
     def train_documents(self) -> list[str]:
         return self.documents["train"]
 
-    def lossless(self, codec: Codec, split: str, cut: Cut = "windows") -> bool:
+    def lossless(self, codec: Codec, split: str, cut: Segmentation = "windows") -> bool:
         return codec.read_as(next(iter(self.documents[split]), "")[:SAMPLE]) is None
 
-    def codec(self, name: str, cut: Cut = "windows") -> Codec:
+    def codec(self, name: str, cut: Segmentation = "windows") -> Codec:
         ends = cut == "whole" or (cut == "windows" and len(self.train_documents) > 1)
         return make_codec(name or AUTO, self.train_documents, end=ends)
 
-    def texts(self, codec: Codec, split: str, length: int, cut: Cut = "windows") -> Texts:
-        """The split as a model of this length reads it: windows of one stream a label, or each text by itself.
-
-        A stream that is shorter than a window is repeated until it is one.
-        """
+    def texts(self, codec: Codec, split: str, length: int, cut: Segmentation = "windows") -> SequenceData:
+        """Return windows of one stream for each label, or each text by itself. A stream shorter than a window is repeated."""
         self.check_split(split)
         texts, labels = self.documents[split], self.labels.get(split)
         if cut != "windows":
@@ -85,18 +85,19 @@ class Documents(Source):
             streams[label] = _stream(codec, mine, length)
         return LabelledWindows(streams) if labels else streams[0]
 
-    def _rows(self, codec: Codec, texts: list[str], labels: list[int] | None, length: int, ends: bool) -> Rows:
+    def _rows(self, codec: Codec, texts: list[str], labels: list[int] | None, length: int, ends: bool) -> Sequences:
         rows, kept = token_rows(codec, texts, length, ends, self.name)
         chosen = torch.tensor([labels[i] for i in kept]) if labels else None
-        return Rows(*rows, chosen)
+        return Sequences(*rows, chosen)
 
 
 def token_rows(
     codec: Codec, texts: Sequence[str], length: int, ends: bool, name: str
 ) -> tuple[tuple[torch.Tensor, np.ndarray, float], list[int]]:
-    """What `Rows` is made of, from those texts that have 1 to `length` tokens, and which these are.
+    """Return the arguments of `Sequences` for the texts with 1 to `length` tokens, and the numbers of these texts.
 
-    ends: an end token follows each, which counts as a character.
+    ends: whether to append the EOS token, which counts as a character.
+    name: name of the data, for error messages.
     """
     if ends:
         check_end(codec)
@@ -111,13 +112,13 @@ def token_rows(
     return (joined, lengths, characters / len(joined)), kept
 
 
-def _stream(codec: Codec, texts: list[str], length: int) -> Stream:
+def _stream(codec: Codec, texts: list[str], length: int) -> Windows:
     if codec.end is None:
         joined = SEPARATOR.join(texts)
         tokens, characters = codec.encode(joined), codec.count(joined)
     else:
         tokens = np.concatenate([np.append(codec.encode(text), codec.end) for text in texts])
-        characters = sum(map(codec.count, texts)) + len(texts)  # the end counts as one
+        characters = sum(map(codec.count, texts)) + len(texts)  # EOS counts as one
     if not len(tokens):
         raise ValueError("the texts are empty: there is nothing to read")
     characters_per_token = characters / len(tokens)
@@ -125,11 +126,11 @@ def _stream(codec: Codec, texts: list[str], length: int) -> Stream:
         gap = codec.encode(SEPARATOR) if codec.end is None else np.zeros(0, dtype=tokens.dtype)
         once = np.concatenate([tokens, gap])
         tokens = np.tile(once, -(-length // len(once)))
-    return Stream(torch.from_numpy(tokens), length, characters_per_token)
+    return Windows(torch.from_numpy(tokens), length, characters_per_token)
 
 
 def _records(texts: Iterable[Any], labels: Sequence[Any] | None) -> list[tuple[str, Any]]:
-    """(text, label or None) of each."""
+    """Return (text, label or None) of each text."""
     records = []
     for i, item in enumerate(texts):
         text = item.get("text") if isinstance(item, Mapping) else item
@@ -145,16 +146,16 @@ def _records(texts: Iterable[Any], labels: Sequence[Any] | None) -> list[tuple[s
 
 
 def _label_names(labels: list[Any]) -> list[str]:
-    """The names of the classes: whole numbers in their order from 0, anything else alphabetically."""
+    """Return the names of the classes: integers in order from 0, anything else alphabetically."""
     if labels and all(isinstance(label, int | np.integer) and not isinstance(label, bool) for label in labels):
         if min(labels) < 0:
-            raise ValueError(f"labels are counted from 0, found {min(labels)}")
+            raise ValueError(f"labels must be ≥ 0, found {min(labels)}")
         return [str(i) for i in range(int(max(labels)) + 1)]
     return sorted({str(label) for label in labels})
 
 
 def read_jsonl(text: str, name: str) -> Documents:
-    """Lines of JSON with `text` and perhaps `label` (a name or a number)."""
+    """Return a source of JSON lines with `text` and optionally `label` (a name or a number)."""
     records = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
@@ -166,11 +167,11 @@ def read_jsonl(text: str, name: str) -> Documents:
         if not isinstance(record, dict) or not isinstance(record.get("text"), str):
             raise ValueError(f"line {number} of {name} must be an object with `text`, and `label` where texts have classes")
         records.append(record)
-    return Documents.of(records, name=name)
+    return Documents.from_texts(records, name=name)
 
 
 def rows_as_lines(table: str, name: str) -> str:
-    """The rows below the name of the column, each as a line; ValueError if there are more columns. name: of the file."""
+    """Return the rows of a table with one column as lines, without its name. name: name of the file."""
     rows = _rows(table, name)
     widest = max(map(len, rows), default=1)
     if widest > 1:
@@ -179,8 +180,10 @@ def rows_as_lines(table: str, name: str) -> str:
 
 
 def column_texts(table: str, name: str, field: str, joined: Sequence[str] = ()) -> list[str]:
-    """The texts of the column `field`, or of the columns `joined` with a blank between them; names in any case. A table whose
-    first row has none of these names has no names: its last columns are the joined ones. ValueError if there are none."""
+    """Return the texts of the column `field`, or of the columns `joined` with a space between them.
+
+    Case does not matter. If the first row has none of these names, the table has no header, and its last columns are joined.
+    """
     rows = _rows(table, name)
     names = [cell.strip().lower() for cell in rows[0]] if rows else []
     if field in names:
@@ -202,4 +205,4 @@ def _rows(table: str, name: str) -> list[list[str]]:
     try:
         return [row for row in csv.reader(io.StringIO(table, newline="")) if row]
     except csv.Error as error:
-        raise ValueError(f"{name} is no table: {error}") from error
+        raise ValueError(f"{name} is not a table: {error}") from error

@@ -1,7 +1,7 @@
-"""Files of text as a stream of pieces: plain or packed text, lines, lines of JSON, Parquet, Arrow. None is read whole.
+"""Text files as streams of pieces: plain or compressed text, lines, JSON lines, Parquet and Arrow. No file is loaded whole.
 
-A document of more than `PIECE` characters comes in several pieces. It is cut before white space that follows a letter, where
-there is some: there each of our codecs begins a new token anyway, so that the tokens are those of the whole document.
+A document of more than `PIECE` characters comes in several pieces. If possible it is cut before white space that follows a
+letter, where all of our codecs start a new token, so the tokens are those of the whole document.
 """
 
 import bz2
@@ -21,17 +21,21 @@ from typing import IO, Any, Literal, NamedTuple
 
 Kind = Literal["text", "lines", "jsonl", "parquet", "arrow"]
 PACKED = (".gz", ".bz2", ".xz", ".zst")
-PIECE = 2**18  # characters, at most, that are encoded at once
-CHUNK = 2**20  # bytes that are read at once
-SEARCHED = 4096  # characters among which a place to cut is looked for
-LONGEST_LINE = 2**28  # bytes of a line of JSON
-ROWS = 256  # of a Parquet file, read at once
+PIECE = 2**18  # maximum number of characters to encode at once
+CHUNK = 2**20  # bytes to read at once
+SEARCHED = 4096  # characters to search for a place to cut
+MAX_LINE_BYTES = 2**28  # of a JSON line
+ROWS = 256  # rows of a Parquet file to read at once
 WORD_END, TEXT_END = re.compile(r"[A-Za-z](?=\s)"), re.compile(r"\S(?=\s)")
 
 
 class Piece(NamedTuple):
-    """A document, or a piece of a long one; last: the document ends with it. position: where reading can go on after it, None
-    where it cannot. done: how much of the input has been read, 0 to 1."""
+    """A document, or a piece of a long one.
+
+    last: whether the document ends with it.
+    position: position where reading can resume after it, or None.
+    done: share of the input that has been read, 0 to 1.
+    """
 
     text: str
     last: bool
@@ -41,9 +45,11 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Input:
-    """One file to read, or the bytes from start to stop of it, unpacked. split: the part that all of it goes to, or None.
+    """A file to read, or its unpacked bytes from start to stop.
 
-    one_line: a file of one long line, as text8 is, is read without the line's end.
+    split: split of the whole file, or None.
+    field: field or column with the text.
+    one_line: whether to drop the newline of a file with a single line, such as text8.
     """
 
     path: Path
@@ -56,11 +62,11 @@ class Input:
 
     @property
     def size(self) -> int:
-        """Bytes, for how much there is to do."""
+        """Number of bytes to read, for progress."""
         return self.path.stat().st_size if self.stop is None else self.stop - self.start
 
     def pieces(self, position: int | None = None) -> Iterator[Piece]:
-        """All documents in order, or those after a position; ValueError if the file cannot be read."""
+        """Yield all documents in order, or those after a position; raise ValueError if the file cannot be read."""
         readers = {"text": _text, "lines": _lines, "jsonl": _jsonl, "parquet": _parquet, "arrow": _arrow}
         try:
             yield from readers[self.kind](self, self.start if position is None else position)
@@ -69,7 +75,7 @@ class Input:
 
 
 def extra(module: str, what: str) -> Any:
-    """A module of the extra `data`, or ValueError."""
+    """Import a module of the extra `data`. what: what needs it, for the error message."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -77,7 +83,7 @@ def extra(module: str, what: str) -> Any:
 
 
 def cut(text: str, start: int = 0) -> int:
-    """Where a text that goes on for more than PIECE characters after `start` is cut."""
+    """Return where to cut a text with more than PIECE characters after `start`."""
     for pattern in (WORD_END, TEXT_END):
         *_, end = 0, *(found.end() for found in pattern.finditer(text, start + max(0, PIECE - SEARCHED), start + PIECE))
         if end:
@@ -86,7 +92,7 @@ def cut(text: str, start: int = 0) -> int:
 
 
 def _slices(text: str) -> Iterator[tuple[str, bool]]:
-    """The pieces of a text, and whether each is the last."""
+    """Yield the pieces of a text, and whether each is the last."""
     start = 0
     while len(text) - start > PIECE:
         begun, start = start, cut(text, start)
@@ -99,7 +105,7 @@ def _slices(text: str) -> Iterator[tuple[str, bool]]:
 
 @contextmanager
 def _unpacked(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """The file, unpacked, and as it lies on the disk."""
+    """Open a file, and yield its decompressed and its raw stream."""
     with open(path, "rb") as raw:
         if path.suffix == ".zst":
             zstandard = extra("zstandard", "a file .zst")
@@ -117,7 +123,7 @@ def _unpacked(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
 
 
 def _go_to(file: IO[bytes], position: int) -> None:
-    """Skip the first bytes of a file that has just been opened."""
+    """Move a newly opened file to a position."""
     if file.seekable():
         file.seek(position)
     else:
@@ -126,7 +132,7 @@ def _go_to(file: IO[bytes], position: int) -> None:
 
 
 def _decoded(source: Input, position: int) -> Iterator[tuple[str, float]]:
-    """The characters of a file from a byte on, and how much of it has been read; bytes that are no UTF-8 become surrogates."""
+    """Yield the text of a file from a byte on, and the share that has been read. Bytes that are not UTF-8 become surrogates."""
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     with _unpacked(source.path) as (file, raw):
         _go_to(file, position)
@@ -139,7 +145,7 @@ def _decoded(source: Input, position: int) -> Iterator[tuple[str, float]]:
 
 
 def num_bytes(text: str) -> int:
-    """How many bytes of UTF-8 a text has; a surrogate that stands for one byte is one."""
+    """Return the number of UTF-8 bytes of a text. A surrogate that stands for one byte counts as one."""
     try:
         return len(text) if text.isascii() else len(text.encode("utf-8", "surrogateescape"))
     except UnicodeEncodeError:  # half a surrogate pair, as JSON may have it
@@ -150,7 +156,7 @@ def num_bytes(text: str) -> int:
 
 
 def _text(source: Input, position: int) -> Iterator[Piece]:
-    """The file as one document."""
+    """Yield the file as one document."""
     rest = ""
     for more, done in _decoded(source, position):
         rest += more
@@ -165,7 +171,7 @@ def _text(source: Input, position: int) -> Iterator[Piece]:
 
 
 def _first_line_end(source: Input) -> int:
-    """Where the first line ends, in bytes."""
+    """Return the byte position of the first newline."""
     before = 0
     with _unpacked(source.path) as (file, _):
         while chunk := file.read(CHUNK):
@@ -176,13 +182,13 @@ def _first_line_end(source: Input) -> int:
 
 
 def _lines(source: Input, position: int) -> Iterator[Piece]:
-    """Each line as a document."""
+    """Yield each line as a document."""
     rest = ""
     for more, done in _decoded(source, position):
         *lines, rest = (rest + more).split("\n")
         for line in lines:
             for text, last in _slices(line):
-                position += num_bytes(text) + last  # the line's end is one byte more
+                position += num_bytes(text) + last  # plus one byte for the newline
                 yield Piece(text.removesuffix("\r") if last else text, last, position, done)
         while len(rest) > PIECE:
             text, rest = rest[: (end := cut(rest))], rest[end:]
@@ -195,19 +201,19 @@ def _lines(source: Input, position: int) -> Iterator[Piece]:
 
 
 def _record(text: str, position: int, done: float) -> Iterator[Piece]:
-    """The pieces of one record's text; reading can go on after the last."""
+    """Yield the pieces of one record's text. Reading can resume after the last."""
     for part, last in _slices(text):
         yield Piece(part, last, position if last else None, done)
 
 
 def _jsonl(source: Input, position: int) -> Iterator[Piece]:
-    """A field of each line of JSON."""
+    """Yield a field of each JSON line."""
     size = source.path.stat().st_size
     with _unpacked(source.path) as (file, raw):
         _go_to(file, position)
-        while line := file.readline(LONGEST_LINE + 1):
-            if len(line) > LONGEST_LINE:
-                raise ValueError(f"a line of {source.path} is longer than the {LONGEST_LINE:,} bytes that are read at once")
+        while line := file.readline(MAX_LINE_BYTES + 1):
+            if len(line) > MAX_LINE_BYTES:
+                raise ValueError(f"a line of {source.path} is longer than {MAX_LINE_BYTES:,} bytes")
             before, position = position, position + len(line)
             if line.isspace():
                 continue
@@ -227,7 +233,7 @@ def _jsonl(source: Input, position: int) -> Iterator[Piece]:
 
 
 def _parquet(source: Input, position: int) -> Iterator[Piece]:
-    """A column of each row."""
+    """Yield a column of each row."""
     module = extra("pyarrow.parquet", "a Parquet file")
     with _arrow_errors(), module.ParquetFile(source.path, pre_buffer=False, buffer_size=CHUNK) as file:
         _check_column(source, file.schema_arrow)
@@ -243,7 +249,7 @@ def _parquet(source: Input, position: int) -> Iterator[Piece]:
 
 
 def _arrow(source: Input, position: int) -> Iterator[Piece]:
-    """A column of each row; the streams that 🤗 datasets are kept as, and files of Arrow's own."""
+    """Yield a column of each row of a stream, as 🤗 datasets save them, or of an Arrow file."""
     arrow = extra("pyarrow", "an Arrow file")
     with _arrow_errors(), arrow.OSFile(str(source.path)) as file:
         is_stream = file.read(6) != b"ARROW1"
@@ -259,7 +265,7 @@ def _arrow(source: Input, position: int) -> Iterator[Piece]:
 
 
 def _rows(column: Any, row: int, position: int, total: int) -> Iterator[Piece]:
-    """The rows of a column that begins with a row, from a position on."""
+    """Yield the rows of a column from a position on. row: number of the column's first row."""
     for number, text in enumerate(column.slice(max(0, position - row)).to_pylist(), max(row, position) + 1):
         yield from _record(text or "", number, number / total)
 

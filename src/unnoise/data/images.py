@@ -1,6 +1,6 @@
-"""Images as data: scikit-learn's digits, or arrays in an .npz file; sheets of images as PNG.
+"""Image data sets: scikit-learn's digits, or arrays in an .npz file. Image sheets as PNG.
 
-Images as tokens: each pixel's channel is one token, its level.
+Images as tokens: one token for each channel of each pixel.
 """
 
 import importlib.util
@@ -17,19 +17,19 @@ import numpy as np
 import torch
 
 from unnoise.data.codec import BLANK, Codec, Tokens
-from unnoise.data.texts import Cut, Rows, Source, Texts
+from unnoise.data.texts import Segmentation, SequenceData, Sequences, Source
 from unnoise.files import write_atomically
 
 
 class Pixels(Codec):
-    """uint8 images of one shape ↔ tokens [H·W·C] with `levels` values; exact when levels = 256, nearest level otherwise."""
+    """Mapping between uint8 images of one shape and tokens [H·W·C] with `levels` values; lossless for 256 levels."""
 
     kind = "pixels"
     unit = "dimension"
 
     def __init__(self, shape: Sequence[int], levels: int = 256):
         if not 2 <= levels <= 256:
-            raise ValueError(f"pixels have 2 to 256 levels, found {levels}")
+            raise ValueError(f"pixels must have 2 to 256 levels, found {levels}")
         self.shape, self.levels = tuple(int(n) for n in shape), levels
         self.vocab = levels
         self.length = math.prod(self.shape)
@@ -37,17 +37,17 @@ class Pixels(Codec):
         self.channels = math.prod(self.shape[2:])
 
     def encode_image(self, image: np.ndarray) -> Tokens:
-        """[H, W] or [H, W, C] uint8 → [n]."""
+        """Return the tokens [n] of a uint8 image [H, W] or [H, W, C]."""
         if tuple(image.shape) != self.shape or image.dtype != np.uint8:
             raise ValueError(f"expected a uint8 image of shape {list(self.shape)}, found {image.dtype} {list(image.shape)}")
         return np.rint(image.reshape(-1) * ((self.levels - 1) / 255)).astype(np.int64)
 
     def decode_image(self, tokens: Sequence[int] | Tokens) -> np.ndarray:
-        """[n] → uint8 image."""
+        """Return the uint8 image of tokens [n]."""
         return np.rint(np.asarray(tokens) * (255 / (self.levels - 1))).astype(np.uint8).reshape(self.shape)
 
     def encode(self, text: str, strict: bool = False) -> Tokens:
-        raise ValueError("this is a model of images: it has no text to read")
+        raise ValueError("this is a model of images, which cannot encode text")
 
     def decode(self, tokens: Sequence[int] | Tokens) -> str:
         return " ".join(str(int(token)) for token in tokens)
@@ -56,7 +56,7 @@ class Pixels(Codec):
         return " ░▒▓█"[round(4 * token / (self.levels - 1))]
 
     def show_states(self, states: Sequence[int]) -> list[str]:
-        """As a picture of characters: a pixel is as wide as it is high, and each row ends its line."""
+        """Return a picture of characters with square pixels and one line for each row."""
         wide = 2 if self.channels == 1 else 1
         shown = [(self.show(state) if state < self.vocab else BLANK) * wide for state in states]
         return [pixel + "\n" * ((i + 1) % self.grid[1] == 0) for i, pixel in enumerate(shown)]
@@ -70,7 +70,7 @@ class Pixels(Codec):
 
 
 def half(shape: Sequence[int], which: str) -> np.ndarray:
-    """Where the upper, lower, left or right half of an image is: bool of that shape."""
+    """Return a mask of the upper, lower, left or right half of an image: bool of its shape."""
     known = np.zeros(tuple(shape), dtype=bool)
     rows, columns = shape[0] // 2, shape[1] // 2
     match which:
@@ -83,17 +83,17 @@ def half(shape: Sequence[int], which: str) -> np.ndarray:
         case "right":
             known[:, columns:] = True
         case _:
-            raise ValueError(f"a half is upper, lower, left or right, found {which!r}")
+            raise ValueError(f"a half must be upper, lower, left or right, found {which!r}")
     return known
 
 
 MOST_LABELS = 100_000
-LARGEST = 2 * 2**30  # bytes of arrays, unpacked
+MAX_UNPACKED_BYTES = 2 * 2**30
 
 
 @dataclass(frozen=True)
 class Images(Source):
-    """For each split uint8 images [N, H, W] or [N, H, W, C], and their labels [N]; levels: how many values a pixel has."""
+    """uint8 images [N, H, W] or [N, H, W, C] and labels [N] for each split. levels: number of values of a pixel."""
 
     name: str
     pictures: dict[str, np.ndarray]
@@ -105,23 +105,23 @@ class Images(Source):
     def splits(self) -> list[str]:
         return list(self.pictures)
 
-    def codec(self, name: str, cut: Cut = "windows") -> Codec:
+    def codec(self, name: str, cut: Segmentation = "windows") -> Codec:
         if name not in ("auto", Pixels.kind):
-            raise ValueError(f"{self.name} holds images: use --codec auto, found {name!r}")
+            raise ValueError(f"{self.name} holds images: use --codec auto instead of {name!r}")
         return Pixels(next(iter(self.pictures.values())).shape[1:], self.levels)
 
-    def texts(self, codec: Codec, split: str, length: int, cut: Cut = "windows") -> Texts:
+    def texts(self, codec: Codec, split: str, length: int, cut: Segmentation = "windows") -> SequenceData:
         self.check_split(split)
         pictures = self.pictures[split]
         if not isinstance(codec, Pixels) or codec.shape != pictures.shape[1:]:
-            raise ValueError(f"this model does not read images of shape {list(pictures.shape[1:])}, as {self.name} has them")
+            raise ValueError(f"this model cannot use images of shape {list(pictures.shape[1:])}, the shape of {self.name}")
         rows = torch.from_numpy(np.stack([codec.encode_image(picture) for picture in pictures]))
         labels = torch.from_numpy(self.labels[split].astype(np.int64)) if self.label_names else None
-        return Rows.of(rows, labels)
+        return Sequences.from_table(rows, labels)
 
 
 def digits() -> Images:
-    """1,797 handwritten digits of 8 × 8 pixels with 17 levels, every tenth held out for valid, every tenth for test."""
+    """Load 1,797 handwritten digits of 8 × 8 pixels with 17 levels. A tenth is held out for valid, another for test."""
     if importlib.util.find_spec("sklearn") is None:
         raise ValueError("the digits are in scikit-learn: pip install 'unnoise[images]'")
     from sklearn.datasets import load_digits
@@ -140,9 +140,9 @@ def digits() -> Images:
 
 
 def images(path: Path) -> Images:
-    """Images from an .npz file with arrays train (or x_train) and test, uint8 [N, H, W(, C)], and labels beside them.
+    """Load images from an .npz file with uint8 arrays train (or x_train) and test, [N, H, W(, C)], and optionally labels.
 
-    A tenth of the training images, evenly spread, is held out for valid.
+    Every tenth training image is held out for valid.
     """
     arrays = read_arrays(path)
     pictures = {name: array for name, array in arrays.items() if array.dtype == np.uint8 and array.ndim in (3, 4)}
@@ -169,12 +169,12 @@ def images(path: Path) -> Images:
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file, or ValueError; one that would unpack to more than 2 GiB is refused before it is unpacked."""
+    """Load the arrays of an .npz file. A file that would unpack to more than 2 GiB is refused before it is unpacked."""
     try:
         with zipfile.ZipFile(path) as archive:
             size = sum(entry.file_size for entry in archive.infolist())
-        if size > LARGEST:
-            raise ValueError(f"it would unpack to {size:,} bytes, more than the {LARGEST:,} that are read")
+        if size > MAX_UNPACKED_BYTES:
+            raise ValueError(f"it would unpack to {size:,} bytes, more than the limit of {MAX_UNPACKED_BYTES:,}")
         with np.load(path, allow_pickle=False) as found:
             return {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, SyntaxError) as error:
@@ -185,19 +185,19 @@ def _labels(arrays: dict[str, np.ndarray], split: str, count: int) -> np.ndarray
     for name, array in arrays.items():
         if split in name and array.size == count and np.issubdtype(array.dtype, np.integer):
             if int(array.min()) < 0 or int(array.max()) >= MOST_LABELS:
-                raise ValueError(f"labels go from 0 to {MOST_LABELS - 1}, found {int(array.min())} to {int(array.max())}")
+                raise ValueError(f"labels must be 0 to {MOST_LABELS - 1}, found {int(array.min())} to {int(array.max())}")
             return array.reshape(-1)
     return None
 
 
 def coloured(pictures: np.ndarray, axes: int) -> np.ndarray:
-    """Grey pictures, with or without a last axis of one, as red, green and blue; axes: how many there are then."""
+    """Convert grey pictures, with or without a channel axis of length 1, to RGB. axes: number of axes of the result."""
     last = pictures if pictures.ndim == axes else pictures[..., None]
     return np.repeat(last, 3, -1) if last.shape[-1] == 1 else last
 
 
 def sheet(pictures: np.ndarray, columns: int, path: Path) -> None:
-    """Write images [N, H, W(, C)] as one PNG, `columns` to a row, enlarged to be seen."""
+    """Write images [N, H, W(, C)] as one enlarged PNG with `columns` images per row."""
     if importlib.util.find_spec("PIL") is None:
         raise ValueError("pictures need Pillow: pip install 'unnoise[images]'")
     from PIL import Image

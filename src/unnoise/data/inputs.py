@@ -1,4 +1,4 @@
-"""Which files `prepare` reads, in which order, and what goes to which split."""
+"""Input files of `prepare`: their order and their splits."""
 
 import bisect
 import hashlib
@@ -14,25 +14,25 @@ from unnoise.data.formats import PACKED, Input, Kind, extra, num_bytes
 from unnoise.data.shard_files import SPLITS, is_prepared, split_name
 
 HUB = "hf:"
-SUFFIXES = (".txt", ".md", ".jsonl", ".ndjson", ".parquet", ".arrow")  # of the files of a folder that are read
+SUFFIXES = (".txt", ".md", ".jsonl", ".ndjson", ".parquet", ".arrow")  # files of a folder to read
 
 
 def find_inputs(sources: Sequence[str], field: str = "text", lines: bool = False) -> list[Input]:
-    """The files that some sources mean, in a fixed order, or ValueError.
+    """Return the files of the sources, in a fixed order.
 
-    A source is a file; a folder with files or subfolders train, valid and test; a folder of files; a 🤗 dataset that was saved
-    with save_to_disk, or hf:NAME for one that `datasets` finds. split=SOURCE puts all of it into a split.
+    A source is a file; a folder with files or subfolders train, valid and test; a folder of files; a 🤗 dataset saved by
+    save_to_disk, or hf:NAME for a dataset that `datasets` finds. split=SOURCE puts a whole source into one split.
     """
-    found = [one for source in sources for one in _inputs_of(source, lines)]
+    found = [one for source in sources for one in _expand(source, lines)]
     if not found:
-        raise ValueError("name what to prepare: text files, .jsonl or Parquet files, a folder of them, or a 🤗 dataset")
+        raise ValueError("give the data to prepare: text files, .jsonl or Parquet files, a folder of them, or a 🤗 dataset")
     return [replace(one, field=field) for one in found]
 
 
-def _inputs_of(source: str, lines: bool) -> list[Input]:
+def _expand(source: str, lines: bool) -> list[Input]:
     split, equals, rest = source.partition("=")
     if equals and split_name(split) in SPLITS:
-        return [replace(one, split=split_name(split)) for one in _inputs_of(rest, lines)]
+        return [replace(one, split=split_name(split)) for one in _expand(rest, lines)]
     if source.startswith(HUB):
         return _hub(source.removeprefix(HUB))
     path = Path(source)
@@ -81,7 +81,7 @@ def _folder(folder: Path, lines: bool) -> list[Input]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """The files that can be read below a folder, in order, but for hidden ones."""
+    """Yield all supported files below a folder, in order, without hidden ones."""
     for path in sorted(folder.rglob("*")):
         suffix = next((suffix for suffix in reversed(path.suffixes) if suffix not in PACKED), "")
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
@@ -90,7 +90,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _by_split(name: str, found: dict[str, list[Input]]) -> list[Input]:
-    """The files of each split, or, where there is none but train, those of train, to be shared out."""
+    """Return the files of each split. If there is only train, they are split later."""
     known = {split: [one for key, some in found.items() if split_name(key) == split for one in some] for split in SPLITS}
     if not known["train"]:
         raise ValueError(f"{name} has no train split, but {', '.join(found) or 'none'}")
@@ -99,11 +99,11 @@ def _by_split(name: str, found: dict[str, list[Input]]) -> list[Input]:
 
 
 def _saved(folder: Path) -> list[Input]:
-    """The files of a 🤗 dataset that was saved with save_to_disk."""
+    """Return the files of a 🤗 dataset saved by save_to_disk."""
     try:
         names = [str(file["filename"]) for file in _json(folder / "state.json")["_data_files"]]
     except (KeyError, TypeError) as error:
-        raise ValueError(f"{folder / 'state.json'} does not name the files of a data set ({error})") from error
+        raise ValueError(f"{folder / 'state.json'} does not list the files of a data set ({error})") from error
     return [Input(folder / Path(name).name, "arrow") for name in names]
 
 
@@ -115,12 +115,12 @@ def _json(path: Path) -> Any:
 
 
 def _hub(name: str) -> list[Input]:
-    """The files of a data set that `datasets` knows by a name, or name:CONFIGURATION, after it has fetched them."""
+    """Fetch a data set by its name, or name:CONFIGURATION, with `datasets`, and return its files."""
     datasets = extra("datasets", f"the data set {name}")
     path, _, configuration = name.partition(":")
     try:
         found = datasets.load_dataset(path, configuration or None)
-    except Exception as error:  # whatever stands in the way: no such name, no network, no room
+    except Exception as error:  # unknown name, no network, full disk
         raise ValueError(f"datasets cannot load {name!r}: {str(error).partition(chr(10))[0]}") from error
     splits = found if isinstance(found, dict) else {"train": found}
     return _by_split(
@@ -132,7 +132,7 @@ def _hub(name: str) -> list[Input]:
 
 
 def divided(inputs: list[Input], valid_share: float, test_share: float) -> list[Input]:
-    """The inputs; a single text, which has no documents to share out, in its parts: the last ones are held out."""
+    """Return the inputs. A single text without documents is divided: its last parts are held out."""
     if len(inputs) > 1 or inputs[0].kind != "text" or inputs[0].split is not None:
         return inputs
     (whole,) = inputs
@@ -143,7 +143,7 @@ def divided(inputs: list[Input], valid_share: float, test_share: float) -> list[
         offsets.append(piece.position)
 
     def offset(place: int) -> int:
-        """The byte at which a character begins."""
+        """Return the byte where a character begins."""
         before = bisect.bisect_right(characters, place) - 1
         text = next(whole.pieces(offsets[before])).text
         return offsets[before] + num_bytes(text[: place - characters[before]])
@@ -155,12 +155,12 @@ def divided(inputs: list[Input], valid_share: float, test_share: float) -> list[
 
 
 def has_documents(inputs: list[Input]) -> bool:
-    """Whether texts end, so that a codec should have an end token: not where each split is one text."""
+    """Return whether a split has several documents, so that the codec needs an EOS token."""
     splits = [one.split for one in inputs]
     return any(one.kind != "text" or one.split is None for one in inputs) or len(set(splits)) < len(splits)
 
 
 def digest(inputs: list[Input]) -> str:
-    """What tells inputs from others, without reading them: names, kinds, splits and sizes, in their order."""
+    """Return a hash of the names, kinds, splits and sizes of the inputs, in order."""
     listed = [[one.path.name, one.kind, one.split, one.size] for one in inputs]
     return hashlib.blake2b(json.dumps(listed).encode(), digest_size=16).hexdigest()

@@ -1,7 +1,7 @@
 """Several corpora mixed by weights: `--data "data/a:0.7,data/b:0.3"`.
 
-Which corpus text number n comes from is decided by n alone; of the first n texts, whatever n is, each corpus has its share to
-within one text.
+The number n of a text alone determines the corpus it comes from. Among the first n texts, each corpus has its share to within
+one text, for every n.
 """
 
 import re
@@ -13,16 +13,16 @@ import torch
 from torch import Tensor
 
 from unnoise.data.codec import Codec
-from unnoise.data.texts import Batch, Cut, Source, Texts
+from unnoise.data.texts import Batch, Segmentation, SequenceData, Source
 from unnoise.process.state import PAD
 
-LONGEST = 10_000  # characters of what names a mixture
-FINEST = 10_000  # weights are rounded to so many parts
+LONGEST = 10_000  # characters in the description of a mixture
+FINEST = 10_000  # largest denominator of a weight
 PART = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)")
 
 
 def mixture_parts(data: str) -> list[tuple[str, float]]:
-    """The corpora and weights of "A:0.7,B:0.3"; none where it is something else, such as a long text."""
+    """Return the corpora and weights of "A:0.7,B:0.3", or an empty list for anything else."""
     if len(data) > LONGEST:
         return []
     found = [PART.fullmatch(part.strip()) for part in data.split(",")]
@@ -31,15 +31,15 @@ def mixture_parts(data: str) -> list[tuple[str, float]]:
 
 
 def check_same_weights(saved: str, now: str, run: str) -> None:
-    """ValueError if a run that goes on would mix its corpora otherwise; their paths may change."""
+    """Raise ValueError if a resumed run would change the weights of its corpora. Their paths may change."""
     before, after = ([weight for _, weight in mixture_parts(data)] for data in (saved, now))
     if before != after:
         words = [":".join(f"{weight:g}" for weight in weights) or "one corpus" for weights in (before, after)]
-        raise ValueError(f"the run in {run} mixes its corpora {words[0]}, not {words[1]}: go on with the same weights")
+        raise ValueError(f"the run in {run} mixes its corpora {words[0]}, not {words[1]}: resume it with the same weights")
 
 
 def whole_weights(weights: Sequence[float]) -> list[int]:
-    """The weights as whole numbers in the same proportions."""
+    """Return integers in the proportions of the weights."""
     if any(not 0 < weight < FINEST for weight in weights):
         raise ValueError(f"the weight of a corpus must be > 0, found {', '.join(f'{weight:g}' for weight in weights)}")
     total = sum(Fraction(str(weight)) for weight in weights)
@@ -49,10 +49,10 @@ def whole_weights(weights: Sequence[float]) -> list[int]:
 
 
 class Turns:
-    """Which corpus has its turn at text number n, by whole weights w: again and again the same Σw turns.
+    """Schedule of the corpora by integer weights w, with period Σw.
 
-    In these, text k of a corpus has its turn between k·Σw/w and (k + 1)·Σw/w, and of those that may, the one that must have it
-    first is taken. So of the first n texts each corpus has n·w/Σw of them, to within one (Baruah et al. 1996, "Proportionate
+    Text k of a corpus has its turn between k·Σw/w and (k + 1)·Σw/w; among the corpora that are due, the one with the earliest
+    deadline goes first. Each corpus then has n·w/Σw of the first n texts, to within one (Baruah et al. 1996, "Proportionate
     progress").
     """
 
@@ -68,24 +68,24 @@ class Turns:
             done[chosen] += 1
         self.weights, self.which, self.nth = torch.tensor(weights), torch.tensor(which), torch.tensor(nth)
 
-    def of(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """The corpus of each text, and the number that the text has there: [B] → [B] and [B] long."""
+    def assign(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the corpus of each text, and the number of the text within it: [B] → [B] and [B] long."""
         turn = numbers % len(self.which)
         which = self.which[turn]
         return which, numbers // len(self.which) * self.weights[which] + self.nth[turn]
 
     def shares(self, count: int) -> list[int]:
-        """How many of the first `count` texts each corpus has."""
+        """Return the number of texts of each corpus among the first `count` texts."""
         rounds, turns = divmod(count, len(self.which))
         return (rounds * self.weights + torch.bincount(self.which[:turns], minlength=len(self.weights))).tolist()
 
 
 class Mixture(Source):
-    """Sources mixed by weights, all of them read by one codec. Held-out parts are mixed by the same weights."""
+    """Sources mixed by weights, with one codec. Held-out splits are mixed by the same weights."""
 
     def __init__(self, parts: Mapping[str, tuple[Source, float]]):
         if len(parts) < 2:
-            raise ValueError("a mixture has at least two corpora")
+            raise ValueError("a mixture needs at least two corpora")
         self.parts = {name: source for name, (source, _) in parts.items()}
         self.weights = whole_weights([weight for _, weight in parts.values()])
         self.name = "+".join(source.name for source in self.parts.values())
@@ -102,36 +102,35 @@ class Mixture(Source):
     def train_documents(self) -> list[str]:
         return [text for source in self.parts.values() for text in source.train_documents]
 
-    def lossless(self, codec: Codec, split: str, cut: Cut = "windows") -> bool:
+    def lossless(self, codec: Codec, split: str, cut: Segmentation = "windows") -> bool:
         return all(source.lossless(codec, split, cut) for source in self.parts.values())
 
-    def codec(self, name: str, cut: Cut = "windows") -> Codec:
-        """The one codec of all, or ValueError."""
+    def codec(self, name: str, cut: Segmentation = "windows") -> Codec:
         (first, codec), *others = ((part, source.codec(name, cut)) for part, source in self.parts.items())
         for part, other in others:
             if other.identity() != codec.identity():
                 raise ValueError(
-                    f"{first} and {part} have different codecs, {codec!r} and {other!r}: corpora that are mixed need one; "
-                    "name one with --codec, or prepare the second with the first's folder as --codec"
+                    f"{first} and {part} have different codecs, {codec!r} and {other!r}: mixed corpora need one; "
+                    "name it with --codec, or prepare the second with the first's folder as --codec"
                 )
         return codec
 
-    def texts(self, codec: Codec, split: str, length: int, cut: Cut = "windows") -> Texts:
+    def texts(self, codec: Codec, split: str, length: int, cut: Segmentation = "windows") -> SequenceData:
         self.check_split(split)
         return MixedData([source.texts(codec, split, length, cut) for source in self.parts.values()], self.weights)
 
 
-class MixedData(Texts):
-    """Texts of several kinds, so many of each as its weight says."""
+class MixedData(SequenceData):
+    """Sequences of several parts, mixed by weights."""
 
-    def __init__(self, parts: Sequence[Texts], weights: Sequence[int]):
+    def __init__(self, parts: Sequence[SequenceData], weights: Sequence[int]):
         self.parts, self.turns = list(parts), Turns(weights)
         tokens = [weight * part.mean_length for part, weight in zip(parts, weights, strict=True)]
         self.mean_length = sum(tokens) / sum(weights)
         self.characters = sum(n * part.characters for n, part in zip(tokens, parts, strict=True)) / sum(tokens)
 
     def batch(self, numbers: Tensor, seed: int) -> Batch:
-        which, own = self.turns.of(numbers)
+        which, own = self.turns.assign(numbers)
         rows = {i: self.parts[i].batch(own[which == i], seed).x for i in which.unique().tolist()}
         x = torch.full((len(numbers), max(some.shape[1] for some in rows.values())), PAD)
         for i, some in rows.items():
@@ -140,7 +139,7 @@ class MixedData(Texts):
 
     @property
     def num_windows(self) -> int:
-        """The largest number of which every part has its share."""
+        """Largest number of windows in which every part has its share."""
         total = len(self.turns.which)
         most = min(-(-(part.num_windows + 1) * total // int(w)) for part, w in zip(self.parts, self.turns.weights, strict=True))
         while any(n > part.num_windows for n, part in zip(self.turns.shares(most), self.parts, strict=True)):
@@ -148,14 +147,13 @@ class MixedData(Texts):
         return most
 
     def windows(self, limit: int | None = None) -> Tensor:
-        """So many of each part as its weight says, evenly thinned: [n, L] long."""
+        """Return windows of all parts in the proportions of the weights, evenly thinned: [n, L] long."""
         count = self.num_windows if limit is None else min(limit, self.num_windows)
         rows = [part.windows(n) for n, part in zip(self.turns.shares(count), self.parts, strict=True) if n]
         if not rows:
-            raise ValueError("the held-out parts are too small to be mixed: name one corpus alone")
+            raise ValueError("the held-out splits are too small to mix: use a single corpus")
         return torch.cat([_widened(some, max(one.shape[1] for one in rows)) for some in rows])
 
 
 def _widened(rows: Tensor, width: int) -> Tensor:
-    """Rows padded to a width: [n, L] → [n, width]."""
     return torch.nn.functional.pad(rows, (0, width - rows.shape[1]), value=PAD)

@@ -1,15 +1,15 @@
-"""Text of any size → token shards in a folder, as a stream: it is read, tokenised by several processes, and written.
+"""Tokenisation of text of any size into shards: it is read as a stream, encoded by several processes, and written.
 
-torch is not imported here, so that each process stays small.
+This module does not import torch, so that each process stays small.
 """
 
 import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from unnoise.data.inputs import digest, divided, find_inputs
 from unnoise.data.shard_files import (
     FORMAT,
     INDEX,
-    LARGEST_INDEX,
+    MAX_INDEX_BYTES,
     PROGRESS,
     SPLITS,
     Encoded,
@@ -34,51 +34,37 @@ from unnoise.data.shard_files import (
 )
 from unnoise.data.tokenizing import Encoder, Position, TextBatch, choose_codec, encoded_batches, text_batches
 from unnoise.files import LOCK, check_folder, locked, read_bytes, write_atomically
-from unnoise.registry import check_keywords
+from unnoise.registry import check_keywords, check_options, option
 
-SAVE_EVERY = 5.0  # seconds between checkpoints, where no shard is closed before
-
-
-class PrepareKeywords(TypedDict, total=False):
-    """The fields of `PrepareOptions` as keywords."""
-
-    codec: str
-    field: str
-    lines: bool
-    valid_share: float
-    test_share: float
-    shard_size: int
+SAVE_EVERY = 5.0  # seconds between checkpoints, unless a shard is closed before
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareOptions:
-    """What the shards depend on; the same options and inputs give the same bytes."""
+    """Options that determine the shards: the same options and inputs give the same bytes."""
 
     codec: str = "auto"
-    """auto, text8, bytes, chars, bpe, bpe-4096, gpt2:FOLDER, a registered one, or a folder with a model or shards, for its."""
+    """auto, text8, bytes, chars, bpe, bpe-4096, gpt2:FOLDER, a registered codec, or a folder with a model or shards to take the
+    codec from."""
     field: str = "text"
-    """The field or column with the text, of JSON, Parquet and Arrow."""
+    """Field or column with the text, in JSON, Parquet and Arrow files."""
     lines: bool = False
-    """Each line of a text file is a document."""
-    valid_share: float = 0.005
-    """Share of the documents, or of a single text, that is held out to evaluate on while training."""
-    test_share: float = 0.005
-    """Share that is held out for the end."""
-    shard_size: int = 50_000_000
-    """Tokens of a shard, about."""
+    """Treat each line of a text file as a document."""
+    valid_share: float = option(0.005, min=0, below=1)
+    """Share of the documents, or of a single text, held out for valid."""
+    test_share: float = option(0.005, min=0, below=1)
+    """Share held out for test."""
+    shard_size: int = option(50_000_000, min=1)
+    """Tokens per shard, approximately."""
 
     def __post_init__(self) -> None:
-        for name in ("valid_share", "test_share"):
-            if not 0 <= vars(self)[name] < 1:
-                raise ValueError(f"{name} must lie in [0, 1), found {vars(self)[name]}")
+        check_options(self)
         if self.valid_share + self.test_share >= 1:
             raise ValueError("valid_share and test_share leave nothing to train on: together they must be below 1")
-        if self.shard_size < 1:
-            raise ValueError(f"shard_size must be ≥ 1, found {self.shard_size}")
 
 
 class PrepareReport(NamedTuple):
-    """How far it has come: the share of the bytes that is read, the tokens so far, and the seconds since it was started."""
+    """Progress: the share of the input bytes that is done, the number of tokens, and the seconds since the start."""
 
     progress: float
     tokens: int
@@ -88,23 +74,28 @@ class PrepareReport(NamedTuple):
 def prepare(
     sources: str | Path | Sequence[str | Path],
     out: str | Path,
+    options: PrepareOptions | None = None,
+    *,
     workers: int = 1,
     on_progress: Callable[[PrepareReport], None] = lambda _: None,
     say: Callable[[str], None] = lambda _: None,
     stop: Callable[[], bool] = lambda: False,
-    **options: Unpack[PrepareKeywords],
+    **overrides: Any,
 ) -> bool:
-    """Tokenise text of any size into shards that are memory-mapped when they are read: `unnoise.corpus(out)`, `--data out`.
+    """Tokenise text of any size into memory-mapped shards for `unnoise.corpus(out)` and `--data out`.
 
-    sources: files (text, .jsonl, .parquet, .arrow; packed as .gz, .zst, .bz2, .xz), folders of them, 🤗 datasets that were
-    saved, or hf:NAME; split=SOURCE puts all of it into a split. See `PrepareOptions` for the options. workers: processes that
-    tokenise; more than one in a script need its `if __name__ == "__main__":`, as ever with multiprocessing. say: is told what
-    is done. stop: asked now and then whether to stop.
+    Return whether all input is done. After a stop or a crash, the same call resumes and gives the same shards.
 
-    Returns whether it is finished. Stopped or killed, the same call goes on, to the same shards.
+    sources: files (text, .jsonl, .parquet, .arrow; also .gz, .zst, .bz2, .xz), folders of them, saved 🤗 datasets, or hf:NAME.
+        split=SOURCE puts a whole source into one split.
+    options: options of the shards. Keywords override its fields.
+    workers: number of processes that tokenise. A script with more than one needs `if __name__ == "__main__":`.
+    on_progress: called after each batch.
+    say: called with messages about the progress.
+    stop: called regularly; stops the work when it returns True.
     """
-    check_keywords(PrepareOptions, options, "prepare")
-    chosen = PrepareOptions(**options)
+    check_keywords(PrepareOptions, overrides, "prepare")
+    chosen = replace(options or PrepareOptions(), **overrides)
     if workers < 1:
         raise ValueError(f"workers must be ≥ 1, found {workers}")
     names = [str(source) for source in ([sources] if isinstance(sources, str | Path) else sources)]
@@ -112,28 +103,29 @@ def prepare(
     described = {**asdict(chosen), "files": len(inputs), "inputs": digest(inputs)}
     out = Path(out)
     if check_target(out, described):
-        remove_progress(out)  # which a process that was killed at the very end has left
-        say("all of it is there already")
+        remove_progress(out)  # left over if a process was killed at the very end
+        say("all shards exist already")
         return True
     if not any(piece.text for one in inputs for piece in one.pieces()):
         raise ValueError(f"there is no text in {', '.join(names)}")
     inputs = divided(inputs, chosen.valid_share, chosen.test_share)
     begun = read_progress(out)
-    codec = begun and begun.read_codec(out)
+    codec = None
     if begun is not None:
-        say(f"going on after {sum(shards.total('tokens') for shards in begun.splits.values()):,} tokens")
+        say(f"resuming after {sum(shards.total('tokens') for shards in begun.splits.values()):,} tokens")
+        codec = None if begun.codec is None else codec_from(begun.codec, out)
     if codec is None:
         codec = choose_codec(chosen.codec, inputs, (chosen.valid_share, chosen.test_share), say)
     with locked(out):
         return check_target(out, described) or _Preparation(out, inputs, described, codec).run(workers, on_progress, stop)
 
 
-# ---- where it stands --------------------------------------------------------------------------------------------------
+# ---- progress ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Progress:
-    """What is on the disk so far. position: where reading goes on; split: of the document that it is inside of, or −1."""
+    """State on the disk. position: where reading resumes. split: split of the document it lies in, or −1 between documents."""
 
     options: dict[str, Any]
     codec: dict[str, Any] | None
@@ -141,30 +133,25 @@ class Progress:
     split: int
     splits: dict[str, SplitShards]
 
-    def read_codec(self, folder: Path) -> Codec | None:
-        """The codec that was chosen, if that had come about."""
-        return None if self.codec is None else codec_from(self.codec, folder)
-
     def write(self, folder: Path) -> None:
-        """Write it, whole or not at all."""
         content = {"format": FORMAT, **asdict(self), "position": list(self.position)}
         write_atomically(folder / PROGRESS, json.dumps(content).encode())
 
 
 def read_progress(folder: Path) -> Progress | None:
-    """What a preparation that was stopped has left, or None."""
+    """Return the progress of a stopped preparation, or None."""
     if not (folder / PROGRESS).exists():
         return None
     try:
-        found = json.loads(read_bytes(folder / PROGRESS, LARGEST_INDEX))
-        splits = {split: SplitShards.of(shards) for split, shards in found["splits"].items()}
+        found = json.loads(read_bytes(folder / PROGRESS, MAX_INDEX_BYTES))
+        splits = {split: SplitShards.from_json(shards) for split, shards in found["splits"].items()}
         return Progress(found["options"], found["codec"], Position(*found["position"]), found["split"], splits)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{folder / PROGRESS} is damaged ({error}): delete {folder} and prepare it again") from error
 
 
 def check_target(out: Path, described: dict[str, Any]) -> bool:
-    """Whether all is there already; ValueError if `out` holds anything but what these options have made, or a part of it."""
+    """Return whether `out` is complete; raise ValueError if it holds anything that these options did not write."""
     if out == Path() or (out.exists() and not out.is_dir()):
         raise ValueError(f"--out needs a folder of its own, found {str(out)!r}")
     check_folder(out)
@@ -183,13 +170,13 @@ def check_target(out: Path, described: dict[str, Any]) -> bool:
 
 
 class _Preparation:
-    """One run: its shards, and how far it has come."""
+    """One run: its shards and its progress."""
 
     def __init__(self, out: Path, inputs: list[Input], described: dict[str, Any], codec: Codec):
         self.out, self.inputs, self.codec = out, inputs, codec
         self.state = read_progress(out) or Progress(described, None, Position(), -1, {})
         if self.state.codec is None:
-            self.state.write(out)  # first, so that a folder with nothing but a codec is known as ours
+            self.state.write(out)  # first, so that a folder with only a codec is recognised as ours
             codec.save(out)
             self.state.codec = codec_config(codec)
             self.state.write(out)
@@ -200,7 +187,7 @@ class _Preparation:
         self.encoder = Encoder(codec, (described["valid_share"], described["test_share"]))
 
     def run(self, workers: int, on_progress: Callable[[PrepareReport], None], stop: Callable[[], bool]) -> bool:
-        """Read, tokenise and write to the end, or until stop() says so."""
+        """Read, tokenise and write until the end or until stop() returns True; return whether the end was reached."""
         assert self.state.codec is not None
         total = max(1, sum(one.size for one in self.inputs))
         start = saved = time.monotonic()
@@ -226,11 +213,10 @@ class _Preparation:
 
     @property
     def tokens(self) -> int:
-        """How many there are so far."""
         return sum(writer.state.total("tokens") for writer in self.writers)
 
     def add(self, batch: TextBatch, pieces: Encoded) -> bool:
-        """Write a batch to the splits that its documents belong to; whether a shard was closed."""
+        """Write a batch to the splits of its documents; return whether a shard was closed."""
         if not len(pieces.lengths):
             return False
         for i in np.flatnonzero(pieces.split < 0):
@@ -242,11 +228,11 @@ class _Preparation:
             if writer.state.lossless is None:
                 text = batch.texts[int(np.argmax(pieces.split == split))]
                 writer.state.lossless = self.codec.read_as(text[:SAMPLE]) is None
-            closed += writer.add(pieces.of_split(split))
+            closed += writer.add(pieces.select_split(split))
         return closed > 0
 
     def save(self, position: Position) -> None:
-        """Say what is there, after it is on the disk."""
+        """Write the progress, after the tokens are on the disk."""
         for writer in self.writers:
             writer.sync()
         self.state.position = position
@@ -255,7 +241,7 @@ class _Preparation:
             writer.remove_stale()
 
     def finish(self) -> None:
-        """Close the last shards, and write the index."""
+        """Close the last shards and write the index."""
         for writer in self.writers:
             writer.close_shard()
         splits = {split: shards for split, shards in self.state.splits.items() if shards.shards}

@@ -1,13 +1,13 @@
-"""The parts of a corpus, train, valid and test, and which document belongs to which.
+"""Splits of a corpus: train, valid and test.
 
-What a folder of token shards says of itself: index.json, written when all shards are there, and how it is checked.
+The index of a folder of token shards, index.json, written when all shards are complete.
 
-For each split there are shards, `train-00000.tokens` and so on: tokens one after the other, as numbers of one kind (uint8,
-uint16 or int32). Beside each lies a table of its documents, `train-00000.documents`: int64 [4, n], one column a document, the
-shortest first; the rows are its tokens, where in the shard it begins, and the tokens and characters of all documents up to it.
-A document of more than 262,144 characters is in no table.
+Each split has shards `train-00000.tokens` and so on, arrays of tokens of one type (uint8, uint16 or int32). Next to each is a
+table of its documents, `train-00000.documents`: int64 [4, n] with one column for each document, the shortest first. Its rows
+are the number of tokens, the start in the shard, and the cumulative tokens and characters of the documents so far. Documents of
+more than 262,144 characters are not in the table.
 
-Writing the shards of one split, so that a writer that is killed at any moment goes on where it last said it was.
+Writer of the shards of one split, which resumes from its last checkpoint after a crash.
 """
 
 import hashlib
@@ -30,12 +30,12 @@ Item = TypeVar("Item")
 
 
 def split_name(name: str) -> str:
-    """The split that a name means: validation, val and dev are valid."""
+    """Return the split for a name: validation, val and dev mean valid."""
     return ALIASES.get(name, name)
 
 
 def split_documents(texts: Sequence[Item]) -> dict[str, list[Item]]:
-    """Whole documents to each split: of every twenty, the tenth to valid and the last to test."""
+    """Split documents: of every twenty, the tenth goes to valid and the last to test."""
     if len(texts) < 20:
         few = list(texts)
         return {"train": few[:-2] or few, "valid": few[-2:-1] or few, "test": few[-1:]}
@@ -46,23 +46,27 @@ def split_documents(texts: Sequence[Item]) -> dict[str, list[Item]]:
     return splits
 
 
-def split_of(content: bytes, valid_share: float, test_share: float) -> int:
-    """The number of the split of a document in a stream, by a hash of its content: equal documents are never divided."""
+def hash_split(content: bytes, valid_share: float, test_share: float) -> int:
+    """Return the number of a document's split, by a hash of its content: equal documents share a split."""
     place = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big") / 2**64
     return 1 if place < valid_share else 2 if place < valid_share + test_share else 0
 
 
 INDEX, PROGRESS = "index.json", "progress.json"
 FORMAT = "unnoise-tokens-1"
-LARGEST_INDEX = 2**28  # bytes
+MAX_INDEX_BYTES = 2**28
 TABLE_ROWS = 4
 AGAIN = "prepare it again into a new folder"
 
 
 @dataclass
 class Shard:
-    """One shard: its tokens, the documents that end in it and how many of them are in its table, the characters and bytes of
-    raw text, and the hashes of its two files."""
+    """Counts of one shard, and the hashes of its two files.
+
+    documents: number of documents that end in the shard.
+    listed: number of documents in its table.
+    characters, bytes: length of the raw text.
+    """
 
     tokens: int = 0
     documents: int = 0
@@ -75,24 +79,24 @@ class Shard:
 
 @dataclass
 class SplitShards:
-    """The shards of a split. lossless: whether the codec gives its first text back as it is."""
+    """Shards of a split. lossless: whether the codec preserves its first text."""
 
     shards: list[Shard] = field(default_factory=list)
     lossless: bool | None = None
 
     def total(self, name: str) -> int:
-        """The sum of a field over all shards."""
+        """Return the sum of a field over all shards."""
         return sum(vars(shard)[name] for shard in self.shards)
 
     @staticmethod
-    def of(found: dict[str, Any]) -> "SplitShards":
-        """From JSON."""
+    def from_json(found: dict[str, Any]) -> "SplitShards":
+        """Return the shards of a split described in JSON."""
         return SplitShards([Shard(**shard) for shard in found["shards"]], found["lossless"])
 
 
 @dataclass
 class Index:
-    """codec: as a model's configuration has it. options: those of `prepare`, with what tells the inputs from others."""
+    """Contents of index.json. codec: configuration of the codec. options: those of `prepare`, and a digest of the inputs."""
 
     codec: dict[str, Any]
     codec_identity: str
@@ -101,51 +105,50 @@ class Index:
     splits: dict[str, SplitShards]
 
     def write(self, folder: Path) -> None:
-        """Write index.json, with a hash of itself."""
+        """Write index.json with a hash of its contents."""
         content = {"format": FORMAT, **asdict(self)}
-        write_atomically(folder / INDEX, json.dumps({**content, "hash": hash_of(content)}, indent=1).encode() + b"\n")
+        write_atomically(folder / INDEX, json.dumps({**content, "hash": json_hash(content)}, indent=1).encode() + b"\n")
 
     def read_codec(self, folder: Path) -> Codec:
-        """The codec that was saved with the shards."""
+        """Load the codec that was saved with the shards."""
         codec = codec_from(self.codec, folder)
         if codec_hash(codec) != self.codec_identity:
-            raise ValueError(f"the codec in {folder} is not the one that the shards were made with: {AGAIN}")
+            raise ValueError(f"the codec in {folder} differs from the one that encoded the shards: {AGAIN}")
         return codec
 
 
 def codec_config(codec: Codec) -> dict[str, Any]:
-    """What an index says of a codec."""
+    """Return the configuration of a codec with its kind."""
     return {"kind": codec_kind(codec), **codec.config()}
 
 
 def codec_hash(codec: Codec) -> str:
-    """What tells codecs apart, short enough for an index."""
+    """Return a hash of a codec's identity."""
     return hashlib.blake2b(codec.identity().encode(), digest_size=16).hexdigest()
 
 
-def hash_of(content: Any) -> str:
-    """The hash of what can be written as JSON."""
+def json_hash(content: Any) -> str:
+    """Return the hash of an object as JSON."""
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def file_hash(path: Path) -> str:
-    """The hash of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def tokens_path(folder: Path, split: str, number: int) -> Path:
-    """The file of a shard's tokens."""
+    """Return the path of a shard's tokens."""
     return folder / f"{split}-{number:05d}.tokens"
 
 
 def table_path(folder: Path, split: str, number: int) -> Path:
-    """The file of a shard's documents."""
+    """Return the path of a shard's table of documents."""
     return folder / f"{split}-{number:05d}.documents"
 
 
 def is_prepared(folder: Path) -> bool:
-    """Whether a folder holds token shards, all of them or some; it may have an index.json of another kind."""
+    """Return whether a folder holds token shards, complete or not. It may have an unrelated index.json."""
     return any(folder.glob("*-00000.tokens")) or any(_is_ours(folder / name) for name in (INDEX, PROGRESS))
 
 
@@ -157,29 +160,29 @@ def _is_ours(path: Path) -> bool:
 
 
 def remove_progress(folder: Path) -> None:
-    """Delete what a finished folder no longer needs."""
+    """Delete the temporary files of a finished folder."""
     for path in (folder / PROGRESS, *folder.glob("*.records")):
         path.unlink(missing_ok=True)
 
 
 def read_index(folder: Path) -> Index:
-    """What index.json holds, and that every file has the length that it says; ValueError otherwise."""
+    """Return the index; raise ValueError if it is damaged or a file has another length than it states."""
     if (folder / PROGRESS).exists() and not (folder / INDEX).exists():
-        raise ValueError(f"{folder} is not finished: run the same `unnoise prepare` again, and it goes on")
+        raise ValueError(f"{folder} is not complete: run the same `unnoise prepare` again to resume it")
     if not (folder / INDEX).exists():
         raise ValueError(f"{folder} holds no prepared data: {INDEX} is missing")
     try:
-        found = json.loads(read_bytes(folder / INDEX, LARGEST_INDEX, "index"))
+        found = json.loads(read_bytes(folder / INDEX, MAX_INDEX_BYTES, "index"))
         claimed = found.pop("hash")
         if found["format"] != FORMAT:
-            raise ValueError(f"its format is {found['format']!r}, and this version of unnoise reads {FORMAT!r}")
-        if hash_of(found) != claimed:
-            raise ValueError("it is not as it was written")
-        splits = {split: SplitShards.of(shards) for split, shards in found["splits"].items()}
+            raise ValueError(f"its format must be {FORMAT!r}, found {found['format']!r}")
+        if json_hash(found) != claimed:
+            raise ValueError("its hash does not match its contents")
+        splits = {split: SplitShards.from_json(shards) for split, shards in found["splits"].items()}
         index = Index(found["codec"], found["codec_identity"], found["dtype"], found["options"], splits)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{folder / INDEX} is damaged ({error}): {AGAIN}") from error
-    for path, size, _ in files_of(index, folder):
+    for path, size, _ in shard_files(index, folder):
         there = path.stat().st_size if path.is_file() else None
         if there != size:
             state = "is missing" if there is None else f"has {there:,} bytes, not {size:,}"
@@ -187,8 +190,8 @@ def read_index(folder: Path) -> Index:
     return index
 
 
-def files_of(index: Index, folder: Path) -> Iterator[tuple[Path, int, str]]:
-    """Each file of the shards, its length in bytes, and its hash."""
+def shard_files(index: Index, folder: Path) -> Iterator[tuple[Path, int, str]]:
+    """Yield each file of the shards with its length in bytes and its hash."""
     width = np.dtype(index.dtype).itemsize
     for split in (split for split in SPLITS if split in index.splits):
         for number, shard in enumerate(index.splits[split].shards):
@@ -197,21 +200,26 @@ def files_of(index: Index, folder: Path) -> Iterator[tuple[Path, int, str]]:
 
 
 def verify(index: Index, folder: Path) -> int:
-    """Read every shard and compare its hash: how many files there are, or ValueError naming the first that is damaged."""
+    """Compare the hash of every file and return the number of files; raise ValueError naming the first damaged one."""
     count = 0
-    for path, _, claimed in files_of(index, folder):
+    for path, _, claimed in shard_files(index, folder):
         if file_hash(path) != claimed:
-            raise ValueError(f"{path} is damaged: its content is not what was written; {AGAIN}")
+            raise ValueError(f"{path} is damaged: its hash does not match; {AGAIN}")
         count += 1
     return count
 
 
-RECORD = 3  # numbers kept of a document while its shard is open: its tokens, where it begins, its characters
+RECORD = 3  # numbers per document of an open shard: tokens, start, characters
 
 
 class Encoded(NamedTuple):
-    """Pieces of documents as tokens [n], one after the other, and for each piece [p]: how many tokens, characters and bytes it
-    has, whether a document begins and ends with it, and its split (−1: that of the piece before)."""
+    """Encoded pieces of documents.
+
+    tokens: tokens of all pieces [n].
+    lengths, characters, bytes: size of each piece [p].
+    first, last: whether a document begins and ends with the piece [p].
+    split: split of the piece [p]; −1 means the split of the previous piece.
+    """
 
     tokens: np.ndarray
     lengths: np.ndarray
@@ -221,24 +229,24 @@ class Encoded(NamedTuple):
     last: np.ndarray
     split: np.ndarray
 
-    def of_split(self, split: int) -> "Encoded":
-        """The pieces of one split."""
+    def select_split(self, split: int) -> "Encoded":
+        """Return the pieces of one split."""
         chosen = self.split == split
         if chosen.all():
             return self
         return Encoded(self.tokens[np.repeat(chosen, self.lengths)], *(column[chosen] for column in self[1:]))
 
     def part(self, start: int, stop: int) -> "Encoded":
-        """The pieces from start to stop."""
+        """Return the pieces from start to stop."""
         before = int(self.lengths[:start].sum())
         tokens = self.tokens[before : before + int(self.lengths[start:stop].sum())]
         return Encoded(tokens, *(column[start:stop] for column in self[1:]))
 
 
 class SplitWriter:
-    """Appends to the open shard of a split and closes it once it has `size` tokens; documents are cut between pieces only.
+    """Writer that appends to the open shard of a split and closes it at `size` tokens. It cuts documents only between pieces.
 
-    state: the shards so far, the last of them open; on resuming its files are cut back to what was said of it.
+    state: shards so far; the last one is open. When resuming, its files are truncated to the recorded lengths.
     """
 
     def __init__(self, folder: Path, split: str, dtype: np.dtype[Any], size: int, state: SplitShards):
@@ -248,13 +256,13 @@ class SplitWriter:
 
     @property
     def open_shard(self) -> Shard:
-        """The shard that is written to."""
+        """Shard that pieces are appended to."""
         if not self.state.shards or self.state.shards[-1].hash:
             self.state.shards.append(Shard())
         return self.state.shards[-1]
 
     def add(self, pieces: Encoded) -> int:
-        """Append pieces; returns how many shards were closed."""
+        """Append pieces and return the number of shards that were closed."""
         start = closed = 0
         while start < len(pieces.lengths):
             ends = self.open_shard.tokens + pieces.lengths[start:].cumsum()
@@ -280,13 +288,13 @@ class SplitWriter:
         shard.bytes += int(pieces.bytes.sum())
 
     def _opened(self) -> tuple[IO[bytes], IO[bytes]]:
-        """The files of the open shard, its tokens and the records of its documents, cut back to what belongs to it."""
+        """Return the files of the open shard, tokens and document records, truncated to the recorded lengths."""
         if self._files is None:
             shard = self.open_shard
             files = []
             for path, size in zip(self._paths(), (shard.tokens * self.dtype.itemsize, shard.listed * RECORD * 8), strict=True):
                 if size and (not path.exists() or path.stat().st_size < size):
-                    raise ValueError(f"{path} is shorter than it was: delete {self.folder} and prepare it again")
+                    raise ValueError(f"{path} is shorter than recorded: delete {self.folder} and prepare it again")
                 file = open(path, "r+b" if size else "wb")  # noqa: SIM115
                 file.truncate(size)
                 file.seek(size)
@@ -299,13 +307,13 @@ class SplitWriter:
         return tokens_path(self.folder, self.split, number), table_path(self.folder, self.split, number).with_suffix(".records")
 
     def sync(self) -> None:
-        """Let everything that was appended be on the disk."""
+        """Flush everything to the disk."""
         for file in self._files or ():
             file.flush()
             os.fsync(file.fileno())
 
     def close_shard(self) -> None:
-        """End the open shard: sort its documents by length, and take its hashes."""
+        """Close the open shard: sort its documents by length and compute its hashes."""
         shard = self.open_shard
         if not shard.tokens:
             self.state.shards.pop()
@@ -326,12 +334,12 @@ class SplitWriter:
         self._stale.append(record_path)
 
     def remove_stale(self) -> None:
-        """Delete what closed shards no longer need; only once it is on the disk that they are closed."""
+        """Delete records of closed shards. Call this only after the progress is on the disk."""
         while self._stale:
             self._stale.pop().unlink(missing_ok=True)
 
     def release(self) -> None:
-        """Close the files as they are."""
+        """Close the open files."""
         for file in self._files or ():
             file.close()
         self._files = None

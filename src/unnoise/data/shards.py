@@ -1,7 +1,7 @@
-"""A corpus as token shards on a disk, as `prepare` writes them: opened at once, read where it is needed, never whole.
+"""A corpus of memory-mapped token shards, as written by `prepare`.
 
-Shards are memory-mapped. What was read is given back to the system after each batch, so that the memory of a process does not
-grow with the corpus; the system keeps it cached as long as there is room.
+Pages are released after each batch, so the memory of a process does not grow with the corpus. The operating system may keep
+them cached.
 """
 
 import mmap
@@ -17,14 +17,14 @@ from torch import Tensor
 from unnoise.data.codec import Codec, check_end
 from unnoise.data.codec_names import AUTO, codec_kind
 from unnoise.data.shard_files import SPLITS, TABLE_ROWS, Index, SplitShards, codec_hash, read_index, table_path, tokens_path
-from unnoise.data.texts import Batch, Cut, EpochData, Source, Stream, Texts, padded_rows, part_of, thinned
+from unnoise.data.texts import Batch, EpochData, Segmentation, SequenceData, Source, Windows, locate, padded_rows, thinned
 
-MAPPED = 64  # files that are mapped at the same time
+MAX_MAPPED = 64  # files that are mapped at the same time
 
 
 @dataclass(frozen=True)
 class ShardedCorpus(Source):
-    """The splits of a folder that `prepare` has written."""
+    """Source of the shards in a folder."""
 
     name: str
     folder: Path
@@ -32,18 +32,18 @@ class ShardedCorpus(Source):
 
     @staticmethod
     def open(folder: str | Path) -> "ShardedCorpus":
-        """Read the index, and see that every file has the length that it says; ValueError otherwise."""
+        """Open a folder; raise ValueError if its index is damaged or a file has the wrong length."""
         return ShardedCorpus(Path(folder).name, Path(folder), read_index(Path(folder)))
 
     @property
     def splits(self) -> list[str]:
         return [split for split in SPLITS if split in self.index.splits]
 
-    def lossless(self, codec: Codec, split: str, cut: Cut = "windows") -> bool:
+    def lossless(self, codec: Codec, split: str, cut: Segmentation = "windows") -> bool:
         return self.index.splits[split].lossless is not False
 
-    def codec(self, name: str, cut: Cut = "windows") -> Codec:
-        """The one that the shards were made with, whether or not documents are to end."""
+    def codec(self, name: str, cut: Segmentation = "windows") -> Codec:
+        """Return the codec that encoded the shards."""
         codec = self.index.read_codec(self.folder)
         if name not in (AUTO, self.index.options["codec"], codec_kind(codec)):
             raise ValueError(
@@ -52,10 +52,10 @@ class ShardedCorpus(Source):
             )
         return codec
 
-    def texts(self, codec: Codec, split: str, length: int, cut: Cut = "windows") -> Texts:
-        """Windows of one stream, or the documents that are no longer than the length, as sentences or as whole texts.
+    def texts(self, codec: Codec, split: str, length: int, cut: Segmentation = "windows") -> SequenceData:
+        """Return windows of one stream, or the documents of at most `length` tokens, as sentences or as whole documents.
 
-        A split of one document, such as text8, has no sentences, and is cut into windows.
+        A split with a single document, such as text8, is cut into windows instead of sentences.
         """
         self.check_split(split)
         if codec_hash(codec) != self.index.codec_identity:
@@ -68,7 +68,7 @@ class ShardedCorpus(Source):
             found.characters = 1.0  # bits are counted per byte, and each token is one
         return found
 
-    def _texts(self, codec: Codec, split: str, length: int, cut: Cut) -> Texts:
+    def _texts(self, codec: Codec, split: str, length: int, cut: Segmentation) -> SequenceData:
         shards = self.index.splits[split]
         tokens = ShardTokens(self.folder, split, shards, np.dtype(self.index.dtype))
         ends = codec.end is not None
@@ -78,15 +78,15 @@ class ShardedCorpus(Source):
         if cut == "sentences" and shards.total("documents") > 1 and shards.total("listed"):
             return ShardDocuments(self.folder, split, shards, tokens, length, ends)
         characters = shards.total("characters") + (shards.total("documents") if ends else 0)  # the end counts as one
-        return Stream(tokens, length, characters / len(tokens))
+        return Windows(tokens, length, characters / len(tokens))
 
 
 class MappedFiles:
-    """Files as arrays of one kind of number, mapped when they are first read; few of them stay mapped."""
+    """Files as arrays of one type, mapped when they are first used. At most `MAX_MAPPED` files stay mapped."""
 
     def __init__(self, paths: list[Path], dtype: np.dtype[Any]):
         self.paths, self.dtype = paths, dtype
-        self._mapped = lru_cache(MAPPED)(self._map)
+        self._mapped = lru_cache(MAX_MAPPED)(self._map)
 
     def _map(self, number: int) -> tuple[np.ndarray, mmap.mmap]:
         with open(self.paths[number], "rb") as file:
@@ -96,13 +96,13 @@ class MappedFiles:
     def __getitem__(self, number: int) -> np.ndarray:
         return self._mapped(number)[0]
 
-    def give_back(self, number: int) -> None:
-        """Let what was read of a file no longer count as this process's memory."""
+    def release(self, number: int) -> None:
+        """Release the pages of a file from the memory of this process."""
         self._mapped(number)[1].madvise(mmap.MADV_DONTNEED)
 
 
 class ShardTokens:
-    """The tokens of a split, [n] over all of its shards, by their places."""
+    """Tokens [n] of all shards of a split, indexed by position."""
 
     def __init__(self, folder: Path, split: str, shards: SplitShards, dtype: np.dtype[Any]):
         self.files = MappedFiles([tokens_path(folder, split, number) for number in range(len(shards.shards))], dtype)
@@ -119,14 +119,15 @@ class ShardTokens:
             here = which == number
             tokens = self.files[number]
             found[here] = tokens[flat[here] - (self.ends[number] - len(tokens))]
-            self.files.give_back(number)
+            self.files.release(number)
         return torch.from_numpy(found).view(place.shape)
 
 
 class ShardDocuments(EpochData):
-    """The documents of a split that have 1 to `length` tokens, each by itself.
+    """The documents of a split with 1 to `length` tokens, as separate sequences.
 
-    ends: an end token follows each. keep_end: it belongs to the text, and is one of its tokens and characters.
+    ends: each document is followed by the EOS token.
+    keep_end: the EOS token is part of the sequence, and counts as a token and a character.
     """
 
     def __init__(
@@ -156,7 +157,6 @@ class ShardDocuments(EpochData):
         self.characters, self.mean_length = characters / token_count, token_count / self.count
 
     def _table(self, number: int) -> np.ndarray:
-        """The documents of a shard: int64 [4, n]."""
         return self.files[number].reshape(TABLE_ROWS, -1)
 
     @property
@@ -174,7 +174,7 @@ class ShardDocuments(EpochData):
         return self._at(thinned(self.count, limit))
 
     def _at(self, place: Tensor) -> Tensor:
-        which, within = part_of(place, self.counts)
+        which, within = locate(place, self.counts)
         start, length = torch.empty_like(place), torch.empty_like(place)
         for number in which.unique().tolist():
             here = which == number
@@ -182,5 +182,5 @@ class ShardDocuments(EpochData):
             row = (within[here] + self.firsts[number]).numpy()
             length[here] = torch.from_numpy(lengths[row]) - self.ends
             start[here] = torch.from_numpy(starts[row]) + (int(self.tokens.ends[number]) - self.shards[number].tokens)
-            self.files.give_back(number)
+            self.files.release(number)
         return padded_rows(self.tokens, start, length)

@@ -1,8 +1,8 @@
-"""What a split of a corpus gives to a model: batches to train on, windows to measure on; fixed by a seed and a number.
+"""Sequences of a split: batches for training and windows for evaluation, determined by a seed and a number.
 
-Texts are rows of tokens, padded with −1 at their end where they are shorter than the longest of them.
+Sequences of a batch are padded with −1 to the longest of them.
 
-What every kind of training data offers.
+The interface of training data.
 """
 
 from abc import ABC, abstractmethod
@@ -16,71 +16,71 @@ from unnoise.data.codec import Codec
 from unnoise.process.state import PAD
 from unnoise.rng import RowGenerator, seed_of, shuffled
 
-Cut = Literal["windows", "sentences", "whole"]
-"""How a corpus is cut: windows of one stream; sentences, or short documents, each by itself; or whole texts (a line of a file,
-a record), each followed by the end token."""
+Segmentation = Literal["windows", "sentences", "whole"]
+"""Segmentation of a corpus: windows of one stream, single sentences (or short documents), or whole documents (a line of a file,
+a record), each with the EOS token."""
 
 
 class Batch(NamedTuple):
-    """Texts x [B, L] long and, where they have classes, their labels [B] long."""
+    """Sequences x [B, L] long, and labels [B] long if they have classes."""
 
     x: Tensor
     label: Tensor | None = None
 
 
 class TokenArray(Protocol):
-    """Tokens [n] by their places: a tensor, or shards on a disk."""
+    """Tokens [n] indexed by position: a tensor, or shards on a disk."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, place: Tensor, /) -> Tensor: ...
 
 
-class Texts(ABC):
-    """characters: how many characters of raw text there are to a token, mean_length: how many tokens to a text, on average."""
+class SequenceData(ABC):
+    """Sequences of tokens. characters: mean characters of raw text per token. mean_length: mean tokens per sequence."""
 
     characters: float = 1.0
     mean_length: float
 
     @abstractmethod
     def batch(self, numbers: Tensor, seed: int) -> Batch:
-        """The texts with these numbers [B] in an endless random order: which text a number has, the seed alone decides.
+        """Return the sequences with these numbers [B] in an endless random order that depends on the seed alone.
 
-        So a run can go on anywhere, and several processes can each read their own part of a batch.
+        A run can therefore resume anywhere, and each process can load its own part of a batch.
         """
 
     @property
     @abstractmethod
     def num_windows(self) -> int:
-        """How many texts `windows` has."""
+        """Number of sequences that `windows` returns."""
 
     @abstractmethod
     def windows(self, limit: int | None = None) -> Tensor:
-        """All texts in order, evenly thinned to at most `limit`: [n, L] long."""
+        """Return all sequences in order, evenly thinned to at most `limit`: [n, L] long."""
 
 
-class EpochData(Texts):
-    """Texts that are read epoch by epoch, each of them once in every epoch, in another order each time."""
+class EpochData(SequenceData):
+    """Sequences in epochs: each occurs once per epoch, in a new order each time."""
 
     @property
     @abstractmethod
     def count(self) -> int:
-        """How many texts an epoch has."""
+        """Number of sequences in an epoch."""
 
     @abstractmethod
     def read(self, place: Tensor, epoch: Tensor, seed: int) -> Batch:
-        """The texts at these places [B] of these epochs [B]."""
+        """Return the sequences at these places [B] of these epochs [B]."""
 
     def batch(self, numbers: Tensor, seed: int) -> Batch:
         epoch, place = shuffled(numbers, self.count, seed)
         return self.read(place, epoch, seed)
 
 
-class Stream(EpochData):
-    """One long stream of tokens [n], seen through windows of `length`.
+class Windows(EpochData):
+    """Windows of `length` tokens of one long stream [n].
 
-    In each epoch the windows lie side by side, from a place that is drawn for the epoch. There are as many of them as fit
-    wherever they begin: all but one or two windows' tokens are read in every epoch, other ones each time.
+    In each epoch the windows are adjacent, starting at a random place. Their number fits for every start, so each epoch skips
+    the tokens of at most two windows, different ones each time.
     """
 
     def __init__(self, tokens: TokenArray, length: int, characters: float = 1.0):
@@ -99,7 +99,7 @@ class Stream(EpochData):
         return Batch(self.at(self.first(epoch, seed) + place * self.length))
 
     def first(self, epoch: Tensor, seed: int) -> Tensor:
-        """Where the first window of an epoch begins: [B] → [B] long."""
+        """Return the start of the first window of each epoch: [B] → [B] long."""
         spare = len(self.tokens) - self.count * self.length
         return (RowGenerator(seed_of(seed, self.length), epoch).uniform(tuple(epoch.shape)) * (spare + 1)).long()
 
@@ -111,14 +111,14 @@ class Stream(EpochData):
         return self.at(thinned(self.num_windows, limit) * self.length)
 
     def at(self, start: Tensor) -> Tensor:
-        """The windows that begin at `start` [n]: [n, length]."""
+        """Return the windows that begin at `start` [n]: [n, length]."""
         return self.tokens[start[:, None] + torch.arange(self.length)].long()
 
 
 class LabelledWindows(EpochData):
-    """A stream for each label; a window lies in one of them and has its label."""
+    """Windows of one stream per label."""
 
-    def __init__(self, streams: dict[int, Stream]):
+    def __init__(self, streams: dict[int, Windows]):
         self.streams = list(streams.values())
         self.labels = torch.tensor(list(streams))
         self.counts = torch.tensor([stream.count for stream in self.streams])
@@ -131,7 +131,7 @@ class LabelledWindows(EpochData):
         return int(self.counts.sum())
 
     def read(self, place: Tensor, epoch: Tensor, seed: int) -> Batch:
-        which, within = part_of(place, self.counts)
+        which, within = locate(place, self.counts)
         x = torch.empty(len(place), self.streams[0].length, dtype=torch.long)
         for i in which.unique().tolist():
             here = which == i
@@ -147,8 +147,8 @@ class LabelledWindows(EpochData):
         return every[thinned(len(every), limit)]
 
 
-class Rows(EpochData):
-    """Texts that begin and end by themselves: sentences, or images. tokens: [n], all rows one after the other; labels: [N]."""
+class Sequences(EpochData):
+    """Separate sequences: sentences, documents or images. tokens: concatenated sequences [n]. labels: [N]."""
 
     def __init__(self, tokens: Tensor, lengths: np.ndarray, characters: float = 1.0, labels: Tensor | None = None):
         if not len(lengths):
@@ -159,10 +159,10 @@ class Rows(EpochData):
         self.labels = labels
 
     @staticmethod
-    def of(rows: Tensor, labels: Tensor | None = None, characters: float = 1.0) -> "Rows":
-        """Texts from a table [N, L] long, padded with −1."""
+    def from_table(rows: Tensor, labels: Tensor | None = None, characters: float = 1.0) -> "Sequences":
+        """Return the sequences of a table [N, L] long, padded with −1."""
         there = rows != PAD
-        return Rows(rows[there], there.sum(1).numpy(), characters, labels)
+        return Sequences(rows[there], there.sum(1).numpy(), characters, labels)
 
     @property
     def count(self) -> int:
@@ -182,10 +182,10 @@ class Rows(EpochData):
         return padded_rows(self.tokens, self.starts[place], self.lengths[place])
 
 
-class PaddedSequences(Texts):
-    """Whole texts, filled up to `length` with their end token, for models that write texts of one length."""
+class PaddedSequences(SequenceData):
+    """Whole documents filled up to `length` with the EOS token, for models of fixed length."""
 
-    def __init__(self, texts: Texts, end: int, length: int):
+    def __init__(self, texts: SequenceData, end: int, length: int):
         self.texts, self.end, self.length = texts, end, length
         self.characters, self.mean_length = texts.characters * texts.mean_length / length, float(length)
 
@@ -206,28 +206,28 @@ class PaddedSequences(Texts):
 
 
 def padded_rows(tokens: TokenArray, start: Tensor, length: Tensor) -> Tensor:
-    """The texts that begin at `start` [n] and have `length` [n] tokens, padded at their end: [n, longest] long."""
+    """Return the sequences at `start` [n] of `length` [n] tokens, padded at the end: [n, longest] long."""
     column = torch.arange(int(length.max()))
     place = (start[:, None] + column).clamp_max(len(tokens) - 1)
     return torch.where(column < length[:, None], tokens[place].long(), PAD)
 
 
-def part_of(place: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Which of several parts with so many texts each a place lies in, and where in it: [B] → [B] and [B]."""
+def locate(place: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the part of each place, and the place within it, given the number of sequences per part: [B] → [B] and [B]."""
     ends = counts.cumsum(0)
     which = torch.searchsorted(ends, place, right=True)
     return which, place - (ends - counts)[which]
 
 
 def thinned(count: int, limit: int | None) -> Tensor:
-    """The numbers 0…count − 1, evenly thinned to at most `limit` of them."""
+    """Return the numbers 0…count − 1, evenly thinned to at most `limit`."""
     if limit is None or limit >= count:
         return torch.arange(count)
     return torch.linspace(0, count - 1, limit, dtype=torch.float64).round().long()
 
 
 class Source(ABC):
-    """Where training data come from: texts, or images. label_names: of their classes, none where they have none."""
+    """A source of texts or images. label_names: names of the classes, if there are any."""
 
     name: str
     label_names: tuple[str, ...] = ()
@@ -235,25 +235,27 @@ class Source(ABC):
     @property
     @abstractmethod
     def splits(self) -> list[str]:
-        """The names of its parts."""
+        """Names of the splits."""
 
     @property
     def train_documents(self) -> list[str]:
-        """The raw texts to train on; none where there are no texts."""
+        """Raw texts to train on, if the data are texts."""
         return []
 
-    def lossless(self, codec: Codec, split: str, cut: Cut = "windows") -> bool:
-        """Whether a codec gives the texts of a split back as they are, by their first characters."""
+    def lossless(self, codec: Codec, split: str, cut: Segmentation = "windows") -> bool:
+        """Return whether a codec preserves the first characters of a split."""
         return True
 
     @abstractmethod
-    def codec(self, name: str, cut: Cut = "windows") -> Codec:
-        """The codec of this name for these data; `auto` chooses. Whole texts need an end token, as do windows of a stream in
-        which documents end; sentences need none."""
+    def codec(self, name: str, cut: Segmentation = "windows") -> Codec:
+        """Return the codec of this name for these data; `auto` chooses one.
+
+        Whole texts need an EOS token, and so do windows of a stream with several documents. Sentences need none.
+        """
 
     @abstractmethod
-    def texts(self, codec: Codec, split: str, length: int, cut: Cut = "windows") -> Texts:
-        """A split as a model of this length reads it."""
+    def texts(self, codec: Codec, split: str, length: int, cut: Segmentation = "windows") -> SequenceData:
+        """Return a split cut into sequences of at most this length."""
 
     def check_split(self, split: str) -> None:
         """Raise ValueError unless there is such a split."""

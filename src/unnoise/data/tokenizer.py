@@ -1,8 +1,8 @@
-"""Another model's tokenizer, as its tokenizer.json describes it, for HF tokenizers.
+"""The tokenizer of a published model, from its tokenizer.json.
 
-Byte-pair encoding by HF tokenizers: trained on a corpus, or GPT-2's from its files.
+Byte-pair encoding with HF tokenizers, trained on a corpus or loaded from GPT-2's files.
 
-Bytes as tokens, and how many of them a text has.
+Bytes as tokens, and the number of bytes of a text.
 """
 
 import hashlib
@@ -20,12 +20,12 @@ from unnoise.files import read_bytes, write_atomically
 FILE = "tokenizer.json"
 END = "<|endoftext|>"
 MOST_TOKENS = 1_000_000
-BYTE_LEVEL_BLANK = "Ġ"  # how byte-level BPE spells a blank within a token
-LARGEST = 256 * 2**20  # bytes of a tokenizer
+BYTE_LEVEL_BLANK = "Ġ"  # a space inside a token of byte-level BPE
+MAX_TOKENIZER_BYTES = 256 * 2**20
 
 
 class Bpe(Codec):
-    """Byte-level BPE: every text has tokens, and decoding gives it back; � stands for a byte that was not UTF-8."""
+    """Byte-level BPE. It encodes every text and decodes it exactly, except that bytes that were not UTF-8 become �."""
 
     kind = "bpe"
     prepends_space = True
@@ -34,18 +34,18 @@ class Bpe(Codec):
         self.tokenizer = tokenizer
         self.vocab = tokenizer.get_vocab_size()
         highest = max(tokenizer.get_vocab().values(), default=-1)
-        if highest != self.vocab - 1:  # the library would make room for every number in between
+        if highest != self.vocab - 1:  # the library allocates memory for every number in between
             raise ValueError(f"a tokenizer of {self.vocab} tokens must number them 0 to {self.vocab - 1}, found {highest}")
         self.end = tokenizer.token_to_id(END)
 
     @classmethod
     def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Bpe":
-        """`bpe`, or `bpe-4096` for another number of tokens than 2,048."""
-        return Bpe.of(check_texts(cls.kind, texts), cls.size(detail), end)
+        """Train `bpe` with 2,048 tokens, or `bpe-4096` with 4,096."""
+        return Bpe.train(check_texts(cls.kind, texts), cls.size(detail), end)
 
     @classmethod
     def size(cls, detail: str) -> int:
-        """The number of tokens that stands behind the codec's name, or ValueError."""
+        """Return the number of tokens in the detail of a codec's name."""
         if detail and not detail.isdigit():
             raise ValueError(f"the codec {cls.kind} takes a number of tokens, as {cls.kind}-4096, found {detail!r}")
         return int(detail or 2048)
@@ -57,10 +57,10 @@ class Bpe(Codec):
         return Bpe.gpt2(folder)
 
     @staticmethod
-    def of(texts: Iterable[str], vocab: int = 2048, end: bool = False) -> "Bpe":
-        """Train on texts; the 256 bytes are always among the `vocab` tokens."""
+    def train(texts: Iterable[str], vocab: int = 2048, end: bool = False) -> "Bpe":
+        """Train on texts. The `vocab` tokens include the 256 bytes."""
         if vocab > MOST_TOKENS:
-            raise ValueError(f"a vocabulary has at most {MOST_TOKENS:,} tokens here, found {vocab:,}")
+            raise ValueError(f"a vocabulary must have at most {MOST_TOKENS:,} tokens, found {vocab:,}")
         if vocab < 256 + end:
             raise ValueError(f"byte-level BPE needs a vocabulary of at least {256 + end}, found {vocab}")
         tokenizer = _byte_level(models.BPE())
@@ -75,14 +75,14 @@ class Bpe(Codec):
 
     @staticmethod
     def gpt2(folder: Path) -> "Bpe":
-        """GPT-2's vocabulary from `vocab.json` and `merges.txt`, or `tokenizer.json`, in a folder."""
+        """Load GPT-2's vocabulary from `vocab.json` and `merges.txt`, or from `tokenizer.json`, in a folder."""
         if (folder / FILE).exists():
             return Bpe(read_tokenizer(folder / FILE))
         vocab, merges = folder / "vocab.json", folder / "merges.txt"
         if not (vocab.exists() and merges.exists()):
             raise ValueError(f"GPT-2's vocabulary needs vocab.json and merges.txt, or tokenizer.json, in {folder}")
         for path in (vocab, merges):
-            read_bytes(path, LARGEST, "tokenizer")  # neither a pipe nor vast
+            read_bytes(path, MAX_TOKENIZER_BYTES, "tokenizer")  # raises ValueError for a pipe and for huge files
         try:
             tokenizer = _byte_level(models.BPE.from_file(str(vocab), str(merges)))
         except Exception as error:  # the library raises bare exceptions
@@ -108,9 +108,9 @@ class Bpe(Codec):
 
 
 class Text8Bpe(Bpe):
-    """Byte pairs over the 27 symbols of text8, `text8bpe` or `text8bpe-8192`: texts are normalised as by the codec text8.
+    """Byte pairs over the 27 symbols of text8, `text8bpe` or `text8bpe-8192`. Texts are normalised as by the codec text8.
 
-    The 256 bytes are among the tokens, but those that are no symbol of text8 are unused.
+    The tokens include the 256 bytes; bytes that are not symbols of text8 are unused.
     """
 
     kind = "text8bpe"
@@ -126,7 +126,7 @@ class Text8Bpe(Bpe):
     @classmethod
     def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Bpe":
         plain = map(Text8().normalise, check_texts(cls.kind, texts))
-        return Text8Bpe(Bpe.of(plain, cls.size(detail), end).tokenizer)
+        return Text8Bpe(Bpe.train(plain, cls.size(detail), end).tokenizer)
 
     @classmethod
     def from_config(cls, config: dict[str, Any], folder: Path) -> "Bpe":
@@ -139,15 +139,15 @@ class Text8Bpe(Bpe):
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """A tokenizer.json, or ValueError."""
-    content = read_bytes(path, LARGEST, "tokenizer")
+    """Load a tokenizer.json."""
+    content = read_bytes(path, MAX_TOKENIZER_BYTES, "tokenizer")
     try:
         tokenizer = Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises bare exceptions
         raise ValueError(f"{path} is not a tokenizer, or damaged: {error}") from error
     highest = max(tokenizer.get_vocab().values(), default=-1)
-    if highest >= MOST_TOKENS:  # the library would make room for every number below it
-        raise ValueError(f"{path} has a token of number {highest:,}: at most {MOST_TOKENS:,} tokens are read")
+    if highest >= MOST_TOKENS:  # the library allocates memory for every number below it
+        raise ValueError(f"{path} has a token with the number {highest:,}: at most {MOST_TOKENS:,} tokens are supported")
     return tokenizer
 
 
@@ -159,7 +159,7 @@ def _byte_level(model: models.BPE) -> Tokenizer:
 
 
 class Gpt2(Bpe):
-    """The same from GPT-2's files in a folder: `gpt2:FOLDER`."""
+    """GPT-2's tokenizer from a folder: `gpt2:FOLDER`."""
 
     @classmethod
     def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Bpe":
@@ -167,14 +167,13 @@ class Gpt2(Bpe):
 
 
 class PretrainedTokenizer(Codec):
-    """The tokenizer of a model that was trained elsewhere.
+    """The tokenizer of a published model.
 
-    vocab: rows of that model's embedding, which may be more than the tokenizer has tokens; those beyond stand for nothing. end:
-    the token that ends a text. No token is put before a text (a begin token is the model's affair); control tokens that stand
-    in a text, such as <|im_start|>, are read as such.
+    vocab: number of rows of the model's embedding; rows beyond the tokenizer's tokens are unused.
+    end: the EOS token.
 
-    Tokenizers of the SentencePiece kind put a space before a text, and decoding takes it away: a text that goes on another is
-    decoded after it (`decode_after`).
+    Encoding adds no BOS token, and a control token in a text, such as <|im_start|>, stays one token. SentencePiece adds
+    a space before a text and removes it when decoding, so a continuation is decoded after its prefix (`decode_after`).
     """
 
     kind = "tokenizer"
@@ -184,7 +183,7 @@ class PretrainedTokenizer(Codec):
         tokenizer.no_padding()
         highest = max(tokenizer.get_vocab().values(), default=-1)
         if highest >= vocab:
-            raise ValueError(f"the tokenizer has a token of number {highest}, and the model knows only {vocab:,} tokens")
+            raise ValueError(f"the tokenizer has a token with the number {highest}, and the model has only {vocab:,} tokens")
         if end is not None and not 0 <= end < vocab:
             raise ValueError(f"the end token must be one of 0…{vocab - 1}, found {end}")
         self.tokenizer, self.vocab, self.end = tokenizer, vocab, end
@@ -209,7 +208,7 @@ class PretrainedTokenizer(Codec):
 
     @property
     def divider(self) -> int | None:
-        """The end token, or <|endoftext|> where texts have none: diffusion models learned windows in which it divides texts."""
+        """EOS, or else <|endoftext|>, which separates texts in the training windows of diffusion models."""
         return self.tokenizer.token_to_id(END) if self.end is None else self.end
 
     def encode(self, text: str, strict: bool = False) -> Tokens:
@@ -231,7 +230,7 @@ class PretrainedTokenizer(Codec):
 
 
 class Bytes(Codec):
-    """The 256 bytes of UTF-8: every text, exactly."""
+    """The 256 bytes of UTF-8, which encode every text exactly."""
 
     kind = "bytes"
     unit = "byte"
@@ -259,12 +258,12 @@ class Bytes(Codec):
 
 
 def byte_count(text: str) -> int:
-    """Return how many bytes a text has in UTF-8."""
+    """Return the number of bytes of a text in UTF-8."""
     return len(text) if text.isascii() else len(_encoded(text))
 
 
 def _encoded(text: str) -> bytes:
-    """Return the bytes of a text, those that were not UTF-8 when it was read included."""
+    """Return the bytes of a text, including bytes that were not UTF-8 when it was read."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:  # half a surrogate pair, as JSON may have it

@@ -1,6 +1,6 @@
-"""Documents → tokens, by several processes that keep the order; what comes out does not depend on how many there are.
+"""Tokenisation of documents by several processes, in order. The result does not depend on the number of processes.
 
-The codec for a stream: made from all of its training text where every character counts, else from a bounded sample.
+Choice of a codec for a stream, from all training text or from a bounded sample of it.
 """
 
 import hashlib
@@ -23,16 +23,16 @@ from unnoise.data.codec import Characters, Codec, token_dtype
 from unnoise.data.codec_names import AUTO, codec as make_codec, codec_from
 from unnoise.data.formats import PIECE, Input, num_bytes
 from unnoise.data.inputs import has_documents
-from unnoise.data.shard_files import SPLITS, Encoded, split_of
+from unnoise.data.shard_files import SPLITS, Encoded, hash_split
 
-SAMPLED = 32_000_000  # characters that a vocabulary is trained on, at most
+SAMPLED = 32_000_000  # maximum number of characters to train a vocabulary on
 
 
 def choose_codec(name: str, inputs: list[Input], shares: tuple[float, float], say: Callable[[str], None]) -> Codec:
-    """The codec of this name for the training part of these inputs. shares: of valid and test."""
-    everything = name in (AUTO, Characters.kind)  # a character that was not seen would be lost
+    """Return the codec of this name for the training part of the inputs. shares: held-out shares for valid and test."""
+    everything = name in (AUTO, Characters.kind)  # every character counts
     if everything:
-        say(f"reading everything once, to choose the codec ({name})")
+        say(f"reading all inputs once to choose the codec ({name})")
     read = 0
 
     def texts() -> Iterator[str]:
@@ -48,19 +48,19 @@ def choose_codec(name: str, inputs: list[Input], shares: tuple[float, float], sa
 
 
 def train_texts(inputs: list[Input], shares: tuple[float, float]) -> Iterator[str]:
-    """The documents to train on, long ones in pieces."""
+    """Yield the training documents, long ones in pieces."""
     for one in inputs:
         begun = mine = False
         for piece in one.pieces() if one.split in (None, "train") else ():
             if not begun:
-                mine = one.split is not None or split_of(piece.text.encode("utf-8", "surrogatepass"), *shares) == 0
+                mine = one.split is not None or hash_split(piece.text.encode("utf-8", "surrogatepass"), *shares) == 0
             begun = not piece.last
             if mine:
                 yield piece.text
 
 
 def sampled_texts(inputs: list[Input], shares: tuple[float, float], most: int = SAMPLED) -> Iterator[str]:
-    """About `most` characters of them, at most: the beginnings of the inputs, in an order that favours none."""
+    """Yield at most `most` characters of the training documents: the beginnings of all inputs in pseudo-random order."""
 
     def rank(number: int) -> bytes:
         return hashlib.blake2b(str(number).encode(), digest_size=8).digest()
@@ -80,11 +80,11 @@ def sampled_texts(inputs: list[Input], shares: tuple[float, float], most: int = 
             return
 
 
-AHEAD = 2  # batches that wait for each process
+AHEAD = 2  # queued batches per process
 
 
 class Position(NamedTuple):
-    """Where reading goes on: the number of the input, and the place in it (None: its beginning)."""
+    """Point where reading resumes: the number of the input and the position in it (None: its start)."""
 
     number: int = 0
     place: int | None = None
@@ -95,9 +95,11 @@ BEGINNING = Position()
 
 @dataclass
 class TextBatch:
-    """Pieces of documents that are encoded together, and where reading goes on after them (None: nowhere yet).
+    """Pieces of documents that are encoded together.
 
-    split: the number of each piece's split, −1 where its content decides. done: bytes of the inputs so far.
+    split: number of each piece's split; −1 if a hash of its content decides.
+    position: point where reading resumes after the batch; None inside a record.
+    done: number of input bytes so far.
     """
 
     texts: list[str] = field(default_factory=list)
@@ -109,9 +111,9 @@ class TextBatch:
 
 
 def text_batches(inputs: Sequence[Input], position: Position = BEGINNING, begun: bool = False) -> Iterator[TextBatch]:
-    """All pieces from a position on, about PIECE characters to a batch; empty documents are left out.
+    """Yield all pieces from a position on, about PIECE characters per batch. Empty documents are skipped.
 
-    begun: the position is inside of a document.
+    begun: whether the position lies inside a document.
     """
     batch, size = TextBatch(), 0
     done = float(sum(one.size for one in inputs[: position.number]))
@@ -137,7 +139,7 @@ def text_batches(inputs: Sequence[Input], position: Position = BEGINNING, begun:
 
 
 class Encoder:
-    """A codec that turns batches into tokens. shares: of valid and test, for documents whose content decides."""
+    """Function from batches to tokens. shares: held-out shares for valid and test."""
 
     def __init__(self, codec: Codec, shares: tuple[float, float]):
         self.codec, self.shares, self.dtype = codec, shares, token_dtype(codec.vocab)
@@ -152,35 +154,35 @@ class Encoder:
             lengths.append(sum(map(len, encoded)))
         sides = [self._split(*piece) for piece in zip(texts, first, split, strict=True)]
         return Encoded(
-            np.concatenate(parts) if parts else np.zeros(0, self.dtype),
-            np.array(lengths, dtype=np.int64),
-            np.array([len(text) for text in texts], dtype=np.int64),
-            np.array([num_bytes(text) for text in texts], dtype=np.int64),
-            np.array(first, dtype=bool),
-            np.array(last, dtype=bool),
-            np.array(sides, dtype=np.int8),
+            tokens=np.concatenate(parts) if parts else np.zeros(0, self.dtype),
+            lengths=np.array(lengths, dtype=np.int64),
+            characters=np.array([len(text) for text in texts], dtype=np.int64),
+            bytes=np.array([num_bytes(text) for text in texts], dtype=np.int64),
+            first=np.array(first, dtype=bool),
+            last=np.array(last, dtype=bool),
+            split=np.array(sides, dtype=np.int8),
         )
 
     def _split(self, text: str, first: bool, split: int) -> int:
-        return split if split >= 0 or not first else split_of(text.encode("utf-8", "surrogatepass"), *self.shares)
+        return split if split >= 0 or not first else hash_split(text.encode("utf-8", "surrogatepass"), *self.shares)
 
 
 def encoded_batches(
     batches: Iterator[TextBatch], encoder: Encoder, config: dict[str, Any], folder: Path, workers: int
 ) -> Generator[tuple[TextBatch, Encoded], None, None]:
-    """Each batch with its tokens, in order; few of them are in memory at a time.
+    """Yield each batch with its tokens, in order, with a bounded number of batches in memory.
 
-    config, folder: the codec as it was saved, from which each process makes its own.
+    config, folder: the saved codec, which each process loads.
     """
     if workers == 1:
         for batch in batches:
             yield batch, encoder(batch.texts, batch.first, batch.last, batch.split)
         return
     waiting: deque[tuple[TextBatch, Future[Encoded]]] = deque()
-    # spawned, not forked: the tokenizer's threads would not survive a fork
+    # spawned, since the tokenizer's threads do not survive a fork
     pool = ProcessPoolExecutor(workers, get_context("spawn"), _begin, (config, folder, encoder.shares))
     try:
-        with _interrupts_ignored():  # by the processes that are started now
+        with _interrupts_ignored():  # inherited by the processes that start here
             pool.submit(int)
         for batch in batches:
             waiting.append((batch, pool.submit(_encode, batch.texts, batch.first, batch.last, batch.split)))
@@ -193,7 +195,7 @@ def encoded_batches(
     except BrokenProcessPool as error:
         raise ValueError(
             "a worker process ended before its work was done (too little memory, or a script without its "
-            '`if __name__ == "__main__":`): do the same again to go on, or take one worker'
+            '`if __name__ == "__main__":`): run the same command again to resume, or use one worker'
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
@@ -201,7 +203,7 @@ def encoded_batches(
 
 @contextmanager
 def _interrupts_ignored() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():  # where signals cannot be set
+    if threading.current_thread() is not threading.main_thread():  # signals can be set in the main thread only
         yield
         return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -215,7 +217,7 @@ _encoder: Encoder | None = None  # of a worker process
 
 
 def _begin(config: dict[str, Any], folder: Path, shares: tuple[float, float]) -> None:
-    """Make a worker ready; it ends with the process that started it, however that ends."""
+    """Initialise a worker, which exits when its parent process ends for any reason."""
     global _encoder  # noqa: PLW0603
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _encoder = Encoder(codec_from(config, folder), shares)

@@ -18,7 +18,7 @@ import numpy as np
 
 from unnoise.data import Codec, codec_kind
 from unnoise.data.codec import check_end
-from unnoise.data.texts import Cut, Source
+from unnoise.data.texts import Segmentation, Source
 from unnoise.model.model import Model
 from unnoise.model.push import known_rows, table
 from unnoise.published_tables import GPT2, GPT2_TOKENS
@@ -33,7 +33,7 @@ def evaluate_split(
     samples: int = 16,
     seed: int = 0,
     error: float = 0.0,
-    cut: Cut | None = None,
+    cut: Segmentation | None = None,
 ) -> dict[str, Any]:
     """Measure bits per character over a split, with standard errors and a description of the measurement.
 
@@ -63,7 +63,7 @@ def evaluate_split(
     }
 
 
-def checked_cut(model: Model, cut: Cut | None) -> Cut:
+def checked_cut(model: Model, cut: Segmentation | None) -> Segmentation:
     """Return how data are cut for a model, by default as in training. Raise ValueError if the model cannot read them so."""
     if cut is None:
         return model.cut
@@ -77,7 +77,7 @@ def checked_cut(model: Model, cut: Cut | None) -> Cut:
 LOSSY = "the codec changes the text, because it lacks some letters or words: these are bits of the changed text"
 
 
-def kind_of_piece(model: Model, cut: Cut | None = None) -> str:
+def kind_of_piece(model: Model, cut: Segmentation | None = None) -> str:
     """Return the name of the sequences that a model is measured on: images, sentences, whole texts or windows."""
     return "images" if model.codec.grid else {"whole": "whole texts"}.get(cut or model.cut, cut or model.cut)
 

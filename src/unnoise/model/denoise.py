@@ -92,7 +92,7 @@ def denoise(
         raise ValueError(f"the number of samples must lie between 0 and {MOST_SAMPLES}, found {n}")
     if steps is not None and n == 0:
         raise ValueError("steps are for samples of x_0: a prediction takes one call")
-    tokens = torch.from_numpy(model.codec.encode(model.codec.begun(text) if text else text)).to(model.device)
+    tokens = torch.from_numpy(model.codec.encode(model.codec.with_leading_space(text) if text else text)).to(model.device)
     if not len(tokens):
         raise ValueError("there is no text to denoise: it is empty")
     model.network.eval()
@@ -192,7 +192,7 @@ def _posterior(model: "Model", denoiser: Denoiser, window: Tensor, at: float) ->
 def _denoised(model: "Model", text: str, windows: Sequence[Tensor], x: list[Tensor], p: list[Tensor], level: float) -> Denoised:
     """Compare x_0 with the text and decode it: a tensor for each window."""
     codec, edits, written, position, start = model.codec, [], "", 0, 0
-    added = len(codec.begun(text)) - len(text)  # a blank that stands before the text as it is encoded
+    added = len(codec.with_leading_space(text)) - len(text)  # a blank that stands before the text as it is encoded
     for before, after, probabilities in zip(windows, x, p, strict=True):
         old, new = before.tolist(), after.tolist()
         for i in (before != after).nonzero()[:, 0].tolist():

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unnoise.data.texts import Texts
+from unnoise.data.texts import SequenceData
 from unnoise.families.block import Blocks
 from unnoise.families.block_objective import BlockImportanceWeighted
 from unnoise.model.draws import ROWS, Spread, draws_for_error, estimate, planned_draws
@@ -168,7 +168,7 @@ class BitsPerChar:
 
 
 def bits_per_char(
-    model: "Model", texts: Texts, windows: int | None, draws: int, seed: int = 0, error: float = 0.0
+    model: "Model", texts: SequenceData, windows: int | None, draws: int, seed: int = 0, error: float = 0.0
 ) -> BitsPerChar:
     """Return nats / (log 2 · characters a token · tokens), over at most `windows` of the texts.
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from unnoise.checkpoint.published.hub import Upload
 from unnoise.data import Codec, Pixels
-from unnoise.data.texts import Texts
+from unnoise.data.texts import SequenceData
 from unnoise.model import denoise, generate, io, likelihood, push
 from unnoise.model.denoise import Denoised
 from unnoise.model.generate import OnStep, Step
@@ -215,7 +215,7 @@ class Model(ModelParts):
         return likelihood.nats(self, x, draws, seed)
 
     def bits_per_char(
-        self, texts: Texts, windows: int | None, draws: int, seed: int = 0, error: float = 0.0
+        self, texts: SequenceData, windows: int | None, draws: int, seed: int = 0, error: float = 0.0
     ) -> likelihood.BitsPerChar:
         """Bits per character (or dimension) over at most so many of the texts, with its standard errors."""
         return likelihood.bits_per_char(self, texts, windows, draws, seed, error)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from unnoise.data import Codec, codec as make_codec
 from unnoise.data.codec import check_end
-from unnoise.data.texts import Cut, PaddedSequences, Source, Texts
+from unnoise.data.texts import PaddedSequences, Segmentation, SequenceData, Source
 from unnoise.method_table import Method, method as method_named
 from unnoise.model.sampling_options import SamplingOptions
 from unnoise.network.network_base import check_network, device_of
@@ -114,11 +114,11 @@ class ModelParts:
         return f"{type(self).__name__}({self.method.name}, {self.codec!r}, {network}, length={self.length}{labels})"
 
     @property
-    def cut(self) -> Cut:
+    def cut(self) -> Segmentation:
         """How this model reads a corpus."""
         return "sentences" if self.process.variable_length else "whole" if self.whole_texts else "windows"
 
-    def texts(self, source: Source, split: str, cut: Cut | None = None) -> Texts:
+    def texts(self, source: Source, split: str, cut: Segmentation | None = None) -> SequenceData:
         """Return a split of a source as this model reads it, or cut in another way."""
         cut = cut or self.cut
         texts = source.texts(self.codec, split, self.length, cut)

@@ -37,7 +37,7 @@ class Template(NamedTuple):
             raise ValueError(f"nothing to fill in: mark each blank token with {MASK}, or a word with {WORD}")
         given: list[int] = []
         spans: list[range] = []
-        for piece, marks in zip([codec.begun(runs[0]), *runs[2::2]], [*runs[1::2], ""], strict=True):
+        for piece, marks in zip([codec.with_leading_space(runs[0]), *runs[2::2]], [*runs[1::2], ""], strict=True):
             given += (codec.encode_prefix(piece) if marks else codec.encode(piece)).tolist()
             blanks = [OPEN if mark == GAP else FREE for mark in MARKS.findall(marks)]
             if blanks:
@@ -75,7 +75,7 @@ class Template(NamedTuple):
 
 def given_sides(prefix: str, suffix: str, codec: Codec) -> tuple[list[int], list[int]]:
     """The tokens of what is given before and after something that is to be written."""
-    before = codec.encode_prefix(codec.begun(prefix)).tolist() if prefix else []
+    before = codec.encode_prefix(codec.with_leading_space(prefix)).tolist() if prefix else []
     return before, codec.encode(as_suffix(suffix, codec)).tolist() if suffix else []
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from torch import Tensor
 
-from unnoise.data.texts import Rows, Source, Stream, Texts
+from unnoise.data.texts import SequenceData, Sequences, Source, Windows
 from unnoise.model.model import Model
 from unnoise.process.state import PAD
 from unnoise.training.training_options import MINUTES, RunOptions
 
 
-def load_datasets(source: Source | Tensor, model: Model, labels: Tensor | None = None) -> tuple[Texts, Texts]:
+def load_datasets(source: Source | Tensor, model: Model, labels: Tensor | None = None) -> tuple[SequenceData, SequenceData]:
     """Return the training sequences and the held-out ones."""
     if isinstance(source, Tensor):
         return _token_texts(source, model, labels)
@@ -32,20 +32,24 @@ def load_datasets(source: Source | Tensor, model: Model, labels: Tensor | None =
     return train_texts, valid_texts
 
 
-def _token_texts(tokens: Tensor, model: Model, labels: Tensor | None) -> tuple[Texts, Texts]:
+def _token_texts(tokens: Tensor, model: Model, labels: Tensor | None) -> tuple[SequenceData, SequenceData]:
     cut = max(len(tokens) * 95 // 100, len(tokens) - 100_000)
     characters = _characters_per_token(tokens, model)
     if tokens.dim() == 2:
         if labels is None:
-            return Rows.of(tokens[:cut], characters=characters), Rows.of(tokens[cut:], characters=characters)
+            return Sequences.from_table(tokens[:cut], characters=characters), Sequences.from_table(
+                tokens[cut:], characters=characters
+            )
         if labels.shape != tokens.shape[:1]:
             raise ValueError(f"there are {len(tokens)} rows and {len(labels)} labels: give one for each row")
         if len(labels) and int(labels.max()) >= len(model.labels):
             raise ValueError(f"labels go up to {int(labels.max())}, and the model was built with {len(model.labels)}")
-        return Rows.of(tokens[:cut], labels[:cut], characters), Rows.of(tokens[cut:], labels[cut:], characters)
+        return Sequences.from_table(tokens[:cut], labels[:cut], characters), Sequences.from_table(
+            tokens[cut:], labels[cut:], characters
+        )
     if labels is not None:
         raise ValueError("labels go with texts or with rows [N, L], not with one stream of tokens")
-    return Stream(tokens[:cut], model.length, characters), Stream(tokens[cut:], model.length, characters)
+    return Windows(tokens[:cut], model.length, characters), Windows(tokens[cut:], model.length, characters)
 
 
 def _characters_per_token(tokens: Tensor, model: Model) -> float:

@@ -15,7 +15,7 @@ from torch import Tensor
 from unnoise import distributed
 from unnoise.checkpoint.format import CONFIG, read_config
 from unnoise.data.codec_names import AUTO
-from unnoise.data.corpus import corpus, source_of
+from unnoise.data.corpus import corpus, load_source
 from unnoise.data.mixture import check_same_weights
 from unnoise.data.texts import Source
 from unnoise.files import check_folder
@@ -137,7 +137,7 @@ def train(
     if isinstance(data, Tensor):
         source, rows = data, None if labels is None else torch.as_tensor(labels)
     else:
-        source, rows = source_of(data, _listed(labels)), None
+        source, rows = load_source(data, _listed(labels)), None
     return TrainingRun(model, source, chosen, Path(out) if out else None, objective, rows).run(callbacks)
 
 

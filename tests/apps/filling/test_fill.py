@@ -190,7 +190,7 @@ def test_a_label_changes_what_fits() -> None:
 
 @pytest.fixture(scope="module")
 def bpe() -> Bpe:
-    return Bpe.of(SENTENCES, 300)
+    return Bpe.train(SENTENCES, 300)
 
 
 @pytest.mark.parametrize("method", ["mdlm", "ar", "flexmdm"])
@@ -253,7 +253,7 @@ def test_words_of_the_training_text_come_before_what_pieces_make(bpe: Bpe) -> No
 
 
 def test_a_text_begins_with_a_capital_where_there_is_one() -> None:
-    model = built("mdlm", Bpe.of(["The dog ran. A Cat sat. The Sun. The big Dog."] * 40, 300))
+    model = built("mdlm", Bpe.train(["The dog ran. A Cat sat. The Sun. The big Dog."] * 40, 300))
     for text, most in (("[WORD] ran", 5), ("the [WORD] ran", 5)):
         found = [one.text[0].isupper() for one in Filling(model, text).finished().found[0][:most]]
         assert all(found) == text.startswith("[WORD]")

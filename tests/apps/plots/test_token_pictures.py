@@ -88,7 +88,7 @@ def test_noise_on_words_is_legible(name: str, tmp_path: Path, figures: list[Figu
     for method in ("uniform", "absorbing"):
         assert main(["noise", SENTENCE, "--codec", name, "--method", method, "--picture", str(out)]) == 0
         read = codec(name)
-        check(figures[-1], read.show_states(read.encode(read.begun(SENTENCE)).tolist()))
+        check(figures[-1], read.show_states(read.encode(read.with_leading_space(SENTENCE)).tolist()))
 
 
 def test_a_way_back_is_legible_in_both_looks(tmp_path: Path, figures: list[Figure]) -> None:

@@ -24,7 +24,7 @@ COUNTS |= {"cave": 100, "sometimes": 100, "cats": 100, "don": 50, "do": 100, "t"
 
 def random_model(vocab: int = 275, length: int = 16) -> Model:
     """Return a model with random weights over the word pieces of a text."""
-    model = Model.build("mdlm", Bpe.of([TEXT * 9], vocab), length=length, width=16, depth=1, heads=2)
+    model = Model.build("mdlm", Bpe.train([TEXT * 9], vocab), length=length, width=16, depth=1, heads=2)
     with torch.no_grad():
         for weight in model.network.parameters():
             weight.add_(0.5 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(weight.numel())))
@@ -48,7 +48,7 @@ class After(nn.Module):
 
 def counting_model(text: str = TEXT) -> Model:
     """Return a bigram model of a text in which every word is a token."""
-    codec = Bpe.of([f" {text} cave" * 9], 400)
+    codec = Bpe.train([f" {text} cave" * 9], 400)
     tokens = codec.encode(" " + text.strip()).tolist()
     network = After(list(itertools.pairwise(tokens)), codec.vocab + 1, codec.vocab)
     return Model.build("mdlm", codec, length=64, network=network)
@@ -149,7 +149,7 @@ def test_a_text_is_read_in_the_letters_of_the_training_text() -> None:
 
 
 def test_a_text_is_read_as_it_is_by_a_model_of_such_texts() -> None:
-    codec = Bpe.of(['"They put on their coats," he said. Don\'t they? ' * 9], 400)
+    codec = Bpe.train(['"They put on their coats," he said. Don\'t they? ' * 9], 400)
     context = WordContext(Model.build("mdlm", codec, length=32, width=8, depth=1, heads=2))
     text = '"They put 2 coats on," he said.\n Don\'t they?'
     reading = context.read(text)
@@ -160,7 +160,7 @@ def test_a_text_is_read_as_it_is_by_a_model_of_such_texts() -> None:
 def test_which_models_read_words() -> None:
     assert reads_words(random_model()) and has_letters_only(random_model().codec)
     assert not reads_words(Model.build("mdlm", "text8", length=16, width=8, depth=1, heads=2))
-    assert not reads_words(Model.build("udlm", Bpe.of([TEXT], 270), length=16, width=8, depth=1, heads=2))
+    assert not reads_words(Model.build("udlm", Bpe.train([TEXT], 270), length=16, width=8, depth=1, heads=2))
 
 
 # ---- corrections ----------------------------------------------------------------------------------------------------------

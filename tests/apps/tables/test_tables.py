@@ -52,7 +52,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     nano("mdlm").save(folder / "letters")
     nano("multinomial:steps=10").save(folder / "steps")
     nano("multinomial:steps=10", Bytes()).save(folder / "bytes")
-    nano("mdlm", Bpe.of([TEXT * 9], 300, end=True)).save(folder / "pairs")
+    nano("mdlm", Bpe.train([TEXT * 9], 300, end=True)).save(folder / "pairs")
     write_gpt2(folder / "gpt2")
     (folder / "text8.txt").write_text(TEXT * 40)
     (folder / "enwik8").write_text(MIXED * 100)
@@ -208,7 +208,7 @@ def test_a_model_that_cannot_follow_a_protocol_is_named_with_those_that_it_can(
 
 
 def test_published_diffusion_models_have_a_token_between_documents(home: Path) -> None:
-    tokenizer = Bpe.of([TEXT * 9], 300, end=True).tokenizer
+    tokenizer = Bpe.train([TEXT * 9], 300, end=True).tokenizer
     codec = PretrainedTokenizer(tokenizer, 300)
     assert codec.end is None and codec.divider == 0 and PretrainedTokenizer(tokenizer, 300, 7).divider == 7
     found = evaluate(nano("mdlm", codec), str(home / "sets" / "ptb.txt"), ProtocolOptions(protocol="sedd", draws=2))
@@ -232,7 +232,7 @@ def test_gpt2s_tokens_are_known_by_two_of_them() -> None:
     assert is_gpt2(gpt2_like()) and is_gpt2(gpt2_like(50_304)) and Tokenizer.of(gpt2_like(50_258)).key == "GPT-2"
     assert not is_gpt2(gpt2_like(60_000)) and not is_gpt2(gpt2_like(hello=15_497)) and not is_gpt2(Text8())
     assert not is_gpt2(unnoise.codec("numbers-50257"))
-    pairs = Bpe.of([TEXT * 9], 300)
+    pairs = Bpe.train([TEXT * 9], 300)
     assert Tokenizer.of(pairs) == Tokenizer.of(Bpe(pairs.tokenizer)) and Tokenizer.of(pairs).key != Tokenizer.of(Bytes()).key
     assert (Tokenizer.of(pairs).name, Tokenizer.of(Bytes()).vocab) == ("bpe", 256)
 

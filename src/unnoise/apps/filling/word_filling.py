@@ -64,7 +64,7 @@ class Filling:
         self.model, self.label, self.guidance_scale = model, label, guidance_scale
         self.denoiser = model.denoiser.condition(model.label_number(label), guidance_scale)
         self.words = word_tokens(model.codec, model.device)
-        self.inputs = [model.codec.begun(self.pieces[0]), *self.pieces[1:]]
+        self.inputs = [model.codec.with_leading_space(self.pieces[0]), *self.pieces[1:]]
         self.found: dict[int, list[Candidate]] = {}
         model.network.eval()
 

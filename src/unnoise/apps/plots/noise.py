@@ -168,7 +168,7 @@ def model_path(model: "Model", text: str, times: Sequence[float], seed: int = 0)
     """A text along the noise of a model."""
     if model.codec.grid:
         raise ValueError("this is a model of images: noise is shown for texts")
-    tokens = model.codec.encode(model.codec.begun(text)) if text else model.codec.encode(text)
+    tokens = model.codec.encode(model.codec.with_leading_space(text)) if text else model.codec.encode(text)
     if len(tokens) > model.length:
         raise ValueError(f"this model reads texts of at most {model.length} tokens, found {len(tokens)}")
     return NoisePath(in_place(model.process, model.method.name), model.codec, tokens.tolist(), times, seed)

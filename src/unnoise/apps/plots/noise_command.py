@@ -86,7 +86,7 @@ class NoiseCommand:
         if read.grid:
             raise ValueError(f"{self.codec} has a codec of images, and noise is shown for texts")
         say_read(read.read_as(text))
-        tokens = read.encode(read.begun(text) if text else "").tolist()
+        tokens = read.encode(read.with_leading_space(text) if text else "").tolist()
         return name, NoisePath(noise_named(name, read), read, tokens, self.times, self.seed), "", []
 
     def _with_model(self) -> "tuple[str, NoisePath, str, list[NoisedText]]":

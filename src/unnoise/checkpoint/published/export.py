@@ -22,7 +22,7 @@ from unnoise.checkpoint.published.gidd import gidd_config
 from unnoise.checkpoint.published.mdlm import mdlm_config
 from unnoise.checkpoint.published.sedd import sedd_config
 from unnoise.checkpoint.published.tensor_files import PICKLE, WEIGHTS
-from unnoise.checkpoint.published.tokenizer_files import MASK, tokenizer_of_codec
+from unnoise.checkpoint.published.tokenizer_files import MASK, codec_tokenizer
 from unnoise.checkpoint.published.udlm import udlm_config
 from unnoise.data.tokenizer import FILE as TOKENIZER
 from unnoise.files import write_atomically
@@ -105,7 +105,7 @@ def export(model: "ModelParts", layout: str, folder: Path) -> Path:
         labels=len(model.labels),
     )
     described = target.described(exported)
-    tokenizer = tokenizer_of_codec(model.codec)
+    tokenizer = codec_tokenizer(model.codec)
     if tokenizer is not None and exported.rows > model.codec.vocab and tokenizer.token_to_id(MASK) is not None:
         raise ValueError(
             f"the tokenizer of this model has {MASK} as a token, which the layout {layout} would take for its mask"

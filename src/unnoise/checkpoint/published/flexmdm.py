@@ -1,6 +1,6 @@
 """Flex-MDM (arXiv:2509.01025) in the layout of its training code: a second head for gaps, and time from noise to data.
 
-The configuration is that of the training run. Padding and mask are the last two rows of the embedding.
+The configuration describes the training run. Padding and mask are the last two rows of the embedding.
 """
 
 from collections.abc import Mapping

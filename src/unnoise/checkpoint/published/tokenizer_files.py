@@ -69,7 +69,7 @@ def special_token(folder: Path, tokenizer: Tokenizer, kind: str) -> int | None:
     return None
 
 
-def tokenizer_of_codec(codec: Codec) -> Tokenizer | None:
+def codec_tokenizer(codec: Codec) -> Tokenizer | None:
     """Return a codec of ours as a tokenizer.json, or None if it does not encode text. It drops unknown characters."""
     match codec:
         case Bpe() | PretrainedTokenizer():
