@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from unnoise.cli.main import option_table
+from unnoise.cli.help import option_table
 from unnoise.model.sampling_options import SamplingOptions
 from unnoise.training.training_options import TrainingOptions
 

@@ -30,8 +30,8 @@ from pathlib import Path
 from types import ModuleType, NoneType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
-Kind = Literal["network", "codec", "sampler", "method", "recipe", "callback"]
-KINDS: tuple[Kind, ...] = ("network", "codec", "sampler", "method", "recipe", "callback")
+Kind = Literal["network", "codec", "sampler", "method", "recipe", "callback", "command"]
+KINDS: tuple[Kind, ...] = ("network", "codec", "sampler", "method", "recipe", "callback", "command")
 GROUP, VARIABLE = "unnoise.plugins", "UNNOISE_PLUGINS"
 
 Part = TypeVar("Part")
@@ -49,6 +49,7 @@ def register(kind: Kind, name: str) -> Callable[[Part], Part]:
     method: an `unnoise.Method`, or a function that returns one; its arguments are options.
     recipe: an `unnoise.Recipe`.
     callback: a subclass of `unnoise.Callback`; each training run calls it without arguments to create its callback.
+    command: a dataclass with a method `run`; a subclass of a command of the core may take its name and extend it.
 
     A part may also be a string "module:name", which is imported on first use.
     """
@@ -57,7 +58,7 @@ def register(kind: Kind, name: str) -> Callable[[Part], Part]:
     if not name or not all(c.isalnum() or c in "-_." for c in name):
         raise ValueError(f"a name has letters, digits, - _ and . only, found {name!r}")
 
-    if name in _builtin[kind]:
+    if name in _builtin[kind] and kind != "command":
         raise ValueError(f"{name!r} is a built-in {kind}: choose another name")
 
     def keep(part: Part) -> Part:
@@ -68,8 +69,9 @@ def register(kind: Kind, name: str) -> Callable[[Part], Part]:
 
 
 def register_builtin(kind: Kind, parts: Mapping[str, Any]) -> None:
-    """Register built-in parts, whose names plug-ins cannot use."""
-    _parts[kind].update(parts)
+    """Register built-in parts, whose names plug-ins cannot use, except to extend a command."""
+    extended = _parts[kind] if kind == "command" else {}
+    _parts[kind] = {**parts, **extended} if extended else {**_parts[kind], **parts}
     _builtin[kind].update(parts)
 
 
@@ -90,9 +92,14 @@ def find(kind: Kind, name: str) -> Any:
         )
     part = _parts[kind][name]
     if isinstance(part, str):
-        module, _, attribute = part.partition(":")
-        part = _parts[kind][name] = vars(importlib.import_module(module))[attribute]
+        part = _parts[kind][name] = import_named(part)
     return part
+
+
+def import_named(target: str) -> Any:
+    """Import "module:name"."""
+    module, _, name = target.partition(":")
+    return vars(importlib.import_module(module))[name]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -124,6 +131,8 @@ def _import_plugins() -> None:
         try:
             entry.load()
         except Exception as error:
+            if isinstance(error, ModuleNotFoundError) and error.name == entry.module:
+                continue  # the module was removed
             raise ValueError(f"the plug-in {entry.name} ({entry.value}) cannot be loaded: {_where(error)}") from error
     for name in filter(None, os.environ.get(VARIABLE, "").split(",")):
         try:

@@ -198,7 +198,7 @@ def test_nothing_is_left_behind_by_a_file_that_cannot_be_written(home: Path) -> 
     assert not list(home.glob(".*.part"))
 
 
-COMMANDS = list(cli.COMMANDS)
+COMMANDS = list(cli.commands())
 
 
 @pytest.mark.parametrize("command", COMMANDS)

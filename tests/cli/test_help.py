@@ -8,7 +8,8 @@ import pytest
 
 import unnoise
 from unnoise.checkpoint.format import card_description
-from unnoise.cli.main import COMMANDS, default_hint, field_docstrings, main
+from unnoise.cli.help import default_hint, field_docstrings
+from unnoise.cli.main import commands, main
 from unnoise.data import Pixels
 from unnoise.evaluation.dataset import kind_of_piece
 from unnoise.model.template import text_as_read
@@ -22,7 +23,7 @@ def help_of(command: str, capsys: pytest.CaptureFixture[str]) -> str:
     return " ".join(re.sub("[│╭╰╮╯─|+]", " ", capsys.readouterr().out).split())
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", commands())
 def test_help_shows_only_defaults_that_one_could_type(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     shown = help_of(command, capsys)
     for unwanted in ("{None}", "default: None", "default: True", "default: False", "(default: )", "(default: '')"):

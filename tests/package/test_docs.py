@@ -15,7 +15,7 @@ import pytest
 
 import forked
 import unnoise
-from unnoise.cli.main import option_table
+from unnoise.cli.help import option_table
 from unnoise.registry import KINDS
 from unnoise.sampler_table import sampler_names
 

@@ -1,14 +1,13 @@
 """`unnoise inpaint`."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from tyro.conf import arg
 
 from unnoise.cli.command_base import at_least, open_model
-from unnoise.cli.generate_command import WritingCommand
+from unnoise.cli.generate_command import WritingCommand, write_sheet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +43,3 @@ class InpaintCommand(WritingCommand):
             rows += [picture, shown, *model.draw(self.num_samples, picture, known, **self.options())]
         self.say_recommended(model)
         return write_sheet(np.stack(rows), self.out, self.as_json, columns=2 + self.num_samples)
-
-
-def write_sheet(pictures: Any, out: Path, as_json: bool, columns: int = 10) -> int:
-    """Write images as one PNG and print its name."""
-    from unnoise.data.images import sheet
-
-    sheet(pictures, min(columns, len(pictures)), out)
-    print(json.dumps({"out": str(out), "images": len(pictures)}) if as_json else f"wrote {out}: {len(pictures)} images")
-    return 0

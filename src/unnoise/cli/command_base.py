@@ -47,6 +47,7 @@ class StopRequest:
 
 BUNDLED = "stories"
 DEFAULT_MODEL = f"the newest model in runs/, or the bundled model {BUNDLED}"
+SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥"}
 Json = Annotated[bool, arg(name="json", help="Print one JSON object.")]
 Dark = Annotated[bool, arg(help="Use a dark background for the picture.")]
 ModelName = Annotated[
@@ -154,6 +155,15 @@ def text_of(argument: str) -> str:
 def printable(value: object) -> str:
     """Return a value without control characters, which could take over the terminal."""
     return "".join(c if c.isprintable() else "�" for c in str(value))
+
+
+def visible(token: str, plain: bool = False) -> str:
+    """Return a token with symbols instead of line breaks and of spaces alone. A plain token keeps its spaces."""
+    if not token:
+        return "▯"
+    if not token.strip(" "):
+        return token if plain else SIGNS[" "] * len(token)
+    return "".join(SIGNS.get(c, "�") if c != " " and not c.isprintable() else c for c in token)
 
 
 def say_read(read: str | None) -> None:

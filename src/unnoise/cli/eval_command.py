@@ -5,13 +5,12 @@
 
 import json
 import sys
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, Suppress, UseAppendAction, arg
 
-from unnoise.apps.protocols.command import cell_line, described
 from unnoise.cli.command_base import (
     DEFAULT_MODEL,
     Device,
@@ -20,21 +19,19 @@ from unnoise.cli.command_base import (
     Seed,
     at_least,
     device_named,
-    folder_of,
+    only_model,
     open_model,
     say_read,
     text_of,
 )
 from unnoise.cli.workers import MANY, Workers, chosen_workers, run_together
-from unnoise.published_tables import table as published_table
 from unnoise.training.training_options import RunOptions
 
 if TYPE_CHECKING:
-    from unnoise.apps.protocols.protocols import Evaluation, ProtocolOptions
     from unnoise.evaluation.compare import Comparison
-    from unnoise.evaluation.table_text import Cell
     from unnoise.model.likelihood import Score
     from unnoise.model.model import Model
+    from unnoise.training.callbacks import Callback
     from unnoise.training.trainer import Report, TrainingRun
 
 StandardError = Annotated[
@@ -102,46 +99,12 @@ class ScoreCommand:
 class EvalCommand:
     """Measure bits per character over a data set.
 
-    With --protocol it also follows the evaluation of a paper, and with --table it adds rows to a published table.
-
     Example: unnoise eval --model runs/first --data path/to/text8 --split test
-
-    Example: unnoise eval --model runs/first --data path/to/wikitext2 --protocol mdlm
-
-    Example: unnoise eval --model runs/first --data path/to/text8 --table text8
     """
 
-    data: Annotated[
-        str, arg(help="Data as for train; for a protocol also the file of a benchmark, for a table a folder of data sets.")
-    ] = "sotu"
-    model: Annotated[
-        UseAppendAction[tuple[str, ...]],
-        arg(help=f"Model as for score; default: {DEFAULT_MODEL}. Repeat --model for several rows of a table."),
-    ] = ()
-    split: Annotated[str | None, arg(help="train, valid or test; default: test, or the split of the benchmark.")] = None
-    protocol: Annotated[
-        str | None,
-        arg(help="Protocol of a paper: bound, mdlm, sedd, bd3lm, duo or md4. Its number is reported next to the true bound."),
-    ] = None
-    benchmark: Annotated[
-        str | None,
-        arg(
-            help="Benchmark for a protocol: lambada, wikitext2, wikitext103, ptb, lm1b, ag_news, arxiv, pubmed, text8, enwik8 "
-            "or plain; default: the benchmark named in the path, or plain."
-        ),
-    ] = None
-    table: Annotated[
-        str | None,
-        arg(
-            help="Published table (see `unnoise tables`): text8, compression, zero-shot, openwebtext or images. Adds a row for "
-            "each --model, measured on the data sets of the table that are found in --data."
-        ),
-    ] = None
-    out: Annotated[
-        Path | None,
-        arg(help="Output folder of a table, default: tables/NAME. Existing cells are not computed again."),
-    ] = None
-    passes: Annotated[int, arg(help="Passes for a published number. The first gives the number, all of them its mean.")] = 2
+    data: Annotated[str, arg(help="Data as for train.")] = "sotu"
+    model: Annotated[UseAppendAction[tuple[str, ...]], arg(help=f"Model as for score; default: {DEFAULT_MODEL}.")] = ()
+    split: Annotated[str | None, arg(help="train, valid or test; default: test.")] = None
     texts: Annotated[
         Literal["windows", "whole"] | None,
         arg(help="Windows of one stream, or whole texts (lines, records) with EOS; default: as in training."),
@@ -158,75 +121,12 @@ class EvalCommand:
         at_least(1, windows=self.windows)
         at_least(1, samples=self.samples)
         workers = chosen_workers(self.workers, self.windows or MANY, self.as_json)
-        if self.table is not None:
-            published_table(self.table)
-            return run_together(workers, self.device, self._table, self._show_table)
-        if len(self.model) > 1:
-            raise ValueError("several models need --table, such as --table zero-shot: give it, or one --model")
-        if self.protocol is not None:
-            return run_together(workers, self.device, self._by_protocol, self._show_protocol)
-        if self.benchmark is not None:
-            raise ValueError("--benchmark needs a protocol: give --protocol too, such as --protocol mdlm")
+        only_model(self.model, "unnoise eval")
         return run_together(workers, self.device, self._evaluate, self._show)
 
     @property
     def _name(self) -> str | None:
         return self.model[0] if self.model else None
-
-    def _options(self, protocol: str) -> "ProtocolOptions":
-        from unnoise.apps.protocols.protocols import ProtocolOptions
-
-        return ProtocolOptions(
-            protocol=protocol,
-            benchmark=self.benchmark,
-            split=self.split,
-            windows=self.windows,
-            draws=self.samples,
-            passes=self.passes,
-            seed=self.seed,
-        )
-
-    def _by_protocol(self, device: str) -> "Evaluation":
-        from unnoise.apps.protocols.protocols import evaluate
-
-        model = open_model(self._name, device)
-        if model.codec.grid:
-            raise ValueError("protocols are for texts, and this is a model of images")
-        label = f"the model {self._name or folder_of(None).name}"
-        return evaluate(model, self.data, self._options(self.protocol or "bound"), label=label)
-
-    def _show_protocol(self, found: "Evaluation") -> int:
-        print(json.dumps(found.as_dict()) if self.as_json else described(found))
-        return 0
-
-    def _table(self, device: str) -> "list[Cell]":
-        from unnoise.apps.protocols.tables import measured_table
-
-        table = published_table(self.table or "")
-        options = replace(self._options(self.protocol or table.protocol), benchmark=None, split=None)
-        show = None if self.as_json else lambda cell: print(cell_line(table, cell), flush=True)
-        return measured_table(
-            table,
-            self.model or (str(folder_of(None)),),
-            self.data,
-            options,
-            out=self._table_folder,
-            load=lambda name: open_model(name, device),
-            on_cell=show,
-        )
-
-    @property
-    def _table_folder(self) -> Path:
-        return self.out or Path("tables") / (self.table or "")
-
-    def _show_table(self, cells: "list[Cell]") -> int:
-        folder = self._table_folder
-        if self.as_json:
-            print(json.dumps({"out": str(folder), "cells": [asdict(cell) for cell in cells]}))
-        else:
-            text = (folder / f"{self.table}.md").read_text(encoding="utf-8")
-            print(f"\n{text}\nwrote {folder / str(self.table)}.md and .csv")
-        return 0
 
     def _evaluate(self, device: str) -> "tuple[Model, dict[str, Any]]":
         from unnoise.data.corpus import corpus
@@ -300,8 +200,6 @@ class CompareCommand(RunOptions):
     as_json: Json = False
 
     def run(self) -> int:
-        from unnoise.apps.plots.figures import plot_comparison
-        from unnoise.apps.plots.style import can_draw
         from unnoise.evaluation.compare import Interrupted, compare
 
         at_least(1, windows=self.windows)
@@ -320,9 +218,7 @@ class CompareCommand(RunOptions):
         except Interrupted as stop:
             print(f"{stop}: run the same command again to continue", file=sys.stderr)
             return 130
-        picture = self.out / "comparison.png"
-        if can_draw():
-            plot_comparison({name: self.out / name for name in self.methods}, picture)
+        picture = self.draw()
         if self.as_json:
             results = [
                 row.figures | {k: v for k, v in asdict(row.report).items() if k in ("steps", "seconds", "tokens", "loss")}
@@ -331,16 +227,24 @@ class CompareCommand(RunOptions):
             print(json.dumps({"results": results, "out": str(self.out)}))
             return 0
         self._print_table(rows)
-        if can_draw():
+        if picture is not None:
             print(f"training curves: {picture}")
         return 0
+
+    def callbacks(self) -> "list[Callback]":
+        """Return callbacks of each run. Applications extend this."""
+        return []
+
+    def draw(self) -> Path | None:
+        """Draw the training curves, and return the picture. Applications implement this."""
+        return None
 
     def _train(self, run: "TrainingRun") -> "Report":
         from unnoise.cli.train_command import train_with_bar
 
         if not self.as_json:
             print(f"--- {run.model.method.name}", file=sys.stderr, flush=True)
-        return train_with_bar(run, show=not self.as_json)
+        return train_with_bar(run, show=not self.as_json, callbacks=self.callbacks())
 
     def _print_table(self, rows: "list[Comparison]") -> None:
         from unnoise.evaluation.compare import as_cells, published_column

@@ -19,11 +19,9 @@ from unnoise.cli.command_base import (
     Json,
     ModelName,
     ModelNames,
-    at_least,
     only_model,
     open_model,
     open_models,
-    percent,
     printable,
     say_read,
 )
@@ -38,9 +36,7 @@ if TYPE_CHECKING:
 
 def write_side_by_side(command: "GenerateCommand") -> int:
     """Sample from each model, print a column for each, and return the exit code."""
-    options = {"--watch": command.watch, "--stream": command.stream, "--replay": command.replay, "--out": command.out}
-    given = [name for name, value in options.items() if value] + ["--workers"] * (command.workers != 1)
-    if given:
+    if given := [*command.single_model_options(), *(["--workers"] if command.workers != 1 else [])]:
         raise ValueError(f"texts of several models are printed side by side: leave out {given[0]}, or give one --model")
     models = open_models(command.model, command.device)
     for name, model in models.items():  # before any of them samples
@@ -167,14 +163,13 @@ class GenerateCommand(WritingOptions):
     ] = None
     watch: Annotated[bool, arg(help="Show how the first sample emerges from noise.")] = False
     stream: Stream = False
-    replay: Annotated[Path | None, arg(help="Write the denoising chain as an animated HTML page.")] = None
     out: Annotated[Path | None, arg(help="Output file of a model of images, .png; default: samples.png.")] = None
 
     workers: Workers = 1
 
     def run(self) -> int:
-        if self.stream and (self.watch or self.replay or self.out):
-            raise ValueError("--stream prints texts while they are generated: leave out --watch, --replay and --out")
+        if self.stream and (given := [name for name in self.single_model_options() if name != "--stream"]):
+            raise ValueError(f"--stream prints texts while they are generated: leave out {given[0]}")
         if len(self.model) > 1:
             return write_side_by_side(self)
         if self.stream:
@@ -182,14 +177,22 @@ class GenerateCommand(WritingOptions):
         workers = chosen_workers(self.workers, self.num_samples, self.as_json)
         return run_together(workers, self.device, self._write, self._finish)
 
+    def single_model_options(self) -> list[str]:
+        """Return the given options that show the samples of one model in another way. Applications extend this."""
+        options = {"--watch": self.watch, "--stream": self.stream, "--out": self.out}
+        return [name for name, value in options.items() if value]
+
+    @property
+    def keeps_chain(self) -> bool:
+        """Whether the states of the chain are kept. Applications extend this."""
+        return False
+
     def _write(self, device: str) -> "tuple[Model, list[Step], Any]":
         from unnoise import distributed
         from unnoise.cli.terminal import LiveChain
         from unnoise.files import check_writable
 
         model = open_model(only_model(self.model, "unnoise generate"), device)
-        if self.replay is not None:
-            check_writable(self.replay, (".html",))
         if self.out is not None and not model.codec.grid:
             raise ValueError("--out is for models of images; a model of text prints its samples")
         if model.codec.grid:
@@ -199,7 +202,7 @@ class GenerateCommand(WritingOptions):
         steps: list[Step] = []
         watched = self.watch and not self.as_json and distributed.rank() == 0
         with LiveChain() if watched else nullcontext() as chain:
-            follow = chain or (steps.append if self.replay else None)
+            follow = chain or (steps.append if self.keeps_chain else None)
             if model.codec.grid:
                 result: Any = model.draw(self.num_samples, on_step=follow, **self.options())
             else:
@@ -207,17 +210,7 @@ class GenerateCommand(WritingOptions):
         return model, chain.steps if chain else steps, result
 
     def _finish(self, found: "tuple[Model, list[Step], Any]") -> int:
-        from unnoise.apps.images import write_sheet
-        from unnoise.apps.plots.chain import write_replay
-
-        model, steps, result = found
-        if self.replay:
-            write_replay(
-                self.replay,
-                steps,
-                f"{model.method.name}: {'an image' if model.codec.grid else 'a text'} from noise, seed {self.seed}",
-            )
-            print(f"wrote {self.replay}", file=sys.stderr)
+        model, _, result = found
         if model.codec.grid:
             self.say_recommended(model)
             return write_sheet(result, self._sheet, self.as_json)
@@ -230,16 +223,14 @@ class GenerateCommand(WritingOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class InfillCommand(WritingCommand):
-    """Fill in the blanks of a text: [MASK] is one token, [GAP] any number of tokens (flexmdm), and [WORD] one word.
+    """Fill in the blanks of a text: [MASK] is one token, and [GAP] any number of tokens (flexmdm).
 
-    Words are searched for, not sampled. The most probable texts are printed first, with their probabilities.
-
-    Example: unnoise infill "the [WORD] of the people" --num-samples 3
+    Example: unnoise infill "the [MASK][MASK][MASK][MASK] of the people" --num-samples 3
     """
 
     text: Annotated[
         Positional[str],
-        arg(metavar="TEXT", help="Text with [MASK], [GAP] or [WORD] for the blanks."),
+        arg(metavar="TEXT", help="Text with [MASK] or [GAP] for the blanks."),
     ] = ""
 
     def run(self) -> int:
@@ -250,33 +241,8 @@ class InfillCommand(WritingCommand):
                 f"{self.text} is a file, and infill takes a text: use unnoise fill {self.text} to fill in the {WORD}s of a file"
             )
         model = open_model(self.model, self.device)
-        if WORD in self.text:
-            drawn = ("steps", "sampler", "temperature", "top_p")
-            if given := [name for name, value in self.options().items() if name in drawn and value is not None]:
-                raise ValueError(f"{WORD} is searched for, not sampled: leave out --{given[0].replace('_', '-')}")
-            return self._words(model)
         texts = model.infill(self.text, self.num_samples, **self.options())
         return self._filled(model, self.text, model.template(self.text), texts)
-
-    def _words(self, model: "Model") -> int:
-        """Print the most probable texts for a text with [WORD]s."""
-        from unnoise.apps.filling.word_filling import Filling, check_only_words
-        from unnoise.model.template import text_as_read
-
-        at_least(1, num_samples=self.num_samples)
-        check_only_words(self.text)
-        filling = Filling(model, self.text, self.label, self.guidance_scale).finished()
-        ways = filling.ways(self.num_samples)
-        texts = [filling.text(words) for words, _ in ways]
-        probabilities = [p for _, p in ways]
-        read = text_as_read(self.text, model.codec)
-        say_read(read)
-        if self.as_json:
-            marks = [[one._asdict() for one in candidates] for candidates in filling.candidates(self.num_samples)]
-            return self._show(model, texts, probabilities=probabilities, marks=marks, read=read)
-        for text, p in zip(texts, probabilities, strict=True):
-            print(f"{percent(p, 1):>7}  {text}")
-        return 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,3 +280,12 @@ class CompleteCommand(WritingCommand):
         texts = model.complete(self.prefix, self.suffix, length, self.num_samples, **self.options())
         given = f"{self.prefix}{GAP}{self.suffix}" if self.suffix else self.prefix
         return self._filled(model, given, template, texts)
+
+
+def write_sheet(pictures: Any, out: Path, as_json: bool, columns: int = 10) -> int:
+    """Write images as one PNG and print its name."""
+    from unnoise.data.images import sheet
+
+    sheet(pictures, min(columns, len(pictures)), out)
+    print(json.dumps({"out": str(out), "images": len(pictures)}) if as_json else f"wrote {out}: {len(pictures)} images")
+    return 0

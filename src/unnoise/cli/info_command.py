@@ -1,14 +1,13 @@
 """`unnoise info` and `unnoise ls`."""
 
 import json
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.cli.command_base import Dark, Json, ModelName, bundled, folder_of, model_folders, open_model, printable
+from unnoise.cli.command_base import Json, ModelName, bundled, folder_of, model_folders, open_model, printable, visible
 
 if TYPE_CHECKING:
     from unnoise.data import Codec
@@ -30,8 +29,6 @@ class InfoCommand:
     ] = None
     model: ModelName = None
     schedule: Annotated[bool, arg(help="Print the noise schedule, and its learned exponents if there are any.")] = False
-    picture: Annotated[Path | None, arg(help="Draw the noise schedule to this file, .png or .svg.")] = None
-    dark: Dark = False
     verify: Annotated[bool, arg(help="Verify the hashes of all shards of prepared data.")] = False
     as_json: Json = False
 
@@ -42,18 +39,12 @@ class InfoCommand:
             raise ValueError("name one thing, as FOLDER or with --model")
         if self.folder is not None and is_prepared(Path(self.folder)):
             return self._prepared(Path(self.folder))
-        if self.dark and self.picture is None:
-            raise ValueError("--dark is for a picture: give --picture too")
         if self.verify:
             raise ValueError("--verify is for a folder of `unnoise prepare`")
-        if not (self.schedule or self.picture) and self._published():
+        if not self.needs_weights and self._published():
             return 0
         model = open_model(self.folder or self.model, "cpu")
-        if self.picture is not None:
-            from unnoise.apps.plots.schedules import plot_schedule
-
-            plot_schedule(model, self.picture, dark=self.dark)
-            print(f"wrote {self.picture}", file=sys.stderr)
+        self.draw(model)
         if self.as_json:
             result = model.config() | {"parameters": model.num_parameters, "card": model.card}
             print(json.dumps(result | (self._schedule(model) if self.schedule else {}), ensure_ascii=False))
@@ -71,6 +62,14 @@ class InfoCommand:
         if self.schedule:
             self._show(self._schedule(model))
         return 0
+
+    @property
+    def needs_weights(self) -> bool:
+        """Whether the weights of a model must be loaded. Applications extend this."""
+        return self.schedule
+
+    def draw(self, model: "Model") -> None:
+        """Draw a picture of the model, if one was asked for. Applications implement this."""
 
     def _published(self) -> bool:
         """Describe a published model without loading its weights, and return whether the model is a published one."""
@@ -135,12 +134,10 @@ class InfoCommand:
         """Return α(t) of each curve (the mean over tokens if they differ), and the learned exponents."""
         import torch
 
-        from unnoise.apps.plots.schedules import exponents, mean_curves
-
         t = torch.tensor([0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99], dtype=torch.float64)
         with torch.no_grad():
-            curves = {name: alpha(t).tolist() for name, alpha in mean_curves(model.process).items()}
-        return {"t": t.tolist(), "curves": curves, "exponents": exponents(model)}
+            curves = {name: alpha(t).view(len(t), -1).mean(1).tolist() for name, alpha in model.process.curves().items()}
+        return {"t": t.tolist(), "curves": curves, "exponents": learned_exponents(model)}
 
     def _show(self, schedule: dict[str, Any]) -> None:
         curves, exponents = schedule["curves"], schedule["exponents"]
@@ -273,3 +270,14 @@ def _description_of(folder: Path) -> str:
         return printable(card_description(read_card(folder)))
     except ValueError:
         return ""
+
+
+def learned_exponents(model: "Model") -> list[tuple[str, float]]:
+    """Return the learned exponents w_i with their tokens, from the first revealed (large) to the last, or an empty list."""
+    from unnoise.schedule import PerToken
+
+    learned = [module for module in model.process.modules() if isinstance(module, PerToken)]
+    if not learned:
+        return []
+    values = learned[0].exponents().detach().tolist()
+    return sorted(((visible(model.codec.show(i)), value) for i, value in enumerate(values)), key=lambda pair: -pair[1])

@@ -2,145 +2,45 @@
 
 Errors of tyro are described from its structured events. They are not part of tyro's public interface, so pyproject.toml limits
 its version.
-
-Help texts and placeholders of options, for `--help`.
 """
 
-import ast
 import difflib
 import functools
-import inspect
-import itertools
 import operator
 import os
 import re
 import sys
-import types
-from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
-from functools import cache
-from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Annotated, Any, NoReturn
 
 import tyro
 from tyro import _errors
-from tyro.conf import FlagCreatePairsOff, OmitSubcommandPrefixes, arg, subcommand
+from tyro.conf import FlagCreatePairsOff, OmitSubcommandPrefixes, subcommand
 
-from unnoise.apps.contrasts.command import ContrastCommand
-from unnoise.apps.demo import DemoCommand
-from unnoise.apps.filling.command import FillCommand
-from unnoise.apps.harness.command import HarnessCommand
-from unnoise.apps.images import InpaintCommand
-from unnoise.apps.plots.command import PlotCommand
-from unnoise.apps.plots.noise_command import NoiseCommand
-from unnoise.apps.protocols.command import TablesCommand
-from unnoise.apps.spelling.command import CorrectCommand
-from unnoise.apps.studio.command import StudioCommand
 from unnoise.cli.command_base import only_model
-from unnoise.cli.convert_command import ConvertCommand, ExportCommand, PushCommand
-from unnoise.cli.denoise_command import DenoiseCommand
-from unnoise.cli.eval_command import CompareCommand, EvalCommand, ScoreCommand
-from unnoise.cli.generate_command import CompleteCommand, GenerateCommand, InfillCommand
-from unnoise.cli.info_command import InfoCommand, LsCommand
-from unnoise.cli.plan_command import PlanCommand
-from unnoise.cli.prepare_command import PrepareCommand
-from unnoise.cli.train_command import RunCommand, TrainCommand, kept_defaults
+from unnoise.cli.help import prepare_help
+from unnoise.cli.train_command import RunCommand, kept_defaults
+from unnoise.registry import find, import_named, register_builtin, registered
 
-KINDS = {int: "INT", float: "FLOAT", str: "STR", Path: "PATH"}
-HIDDEN = ("None", "True", "False", "", "''")  # defaults that the help text explains
-
-
-def prepare_help(command: type[Any]) -> None:
-    """Annotate the fields of a command, and of its base dataclasses, with their help.
-
-    The docstring below a field is its help text, also where a subclass declares the field again.
-    `--help` shows an optional value as `--steps INT`, and a default only if a user could type it.
-    """
-    described: dict[str, str] = {}
-    for cls in reversed([cls for cls in command.__mro__ if is_dataclass(cls)]):
-        described |= field_docstrings(cls)
-        if "__annotations__" in vars(cls) and "_prepared_help" not in vars(cls):
-            aliases = {one.name: one.metadata.get("aliases") for one in fields(cls)}
-            for name, annotation in cls.__annotations__.items():
-                cls.__annotations__[name] = _annotated(annotation, described.get(name), aliases[name])
-            cls._prepared_help = True  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def option_table(options: type[Any]) -> str:
-    """Return the options of a dataclass as a table in Markdown: name, default and help."""
-    described = field_docstrings(options)
-    lines = ["| option | default | meaning |", "|---|---|---|"]
-    for one in fields(options):
-        default = "–" if one.default in (None, "") else f"`{one.default}`"
-        meaning = re.sub(r"(?<![\w`-])(--?[a-z][\w-]*)", r"`\1`", described[one.name]).replace("|", r"\|")
-        lines.append(f"| `{one.name}` | {default} | {meaning} |")
-    return "\n".join(lines)
-
-
-@cache
-def field_docstrings(cls: type[Any]) -> dict[str, str]:
-    """Return the docstring below each field of a class, as one paragraph."""
-    (defined,) = ast.parse(inspect.cleandoc(inspect.getsource(cls))).body
-    assert isinstance(defined, ast.ClassDef)
-    return {
-        field.target.id: " ".join(below.value.value.split())
-        for field, below in itertools.pairwise(defined.body)
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str)
-    }
-
-
-def _annotated(annotation: Any, described: str | None, aliases: tuple[str, ...] | None) -> Any:
-    plain, *metadata = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
-    shown = arg(help=described, metavar=_metavar(plain), help_behavior_hint=default_hint, aliases=aliases)
-    return Annotated[plain, shown, *metadata]  # the last annotation wins, so a field may override its help
-
-
-def _metavar(annotation: Any) -> str | None:
-    """Return the placeholder for the value of an optional field, or None for another field."""
-    if get_origin(annotation) not in (Union, types.UnionType):
-        return None
-    kinds = [kind for kind in get_args(annotation) if kind is not types.NoneType]
-    if len(kinds) == len(get_args(annotation)):
-        return None
-    return "|".join(
-        "{" + ",".join(map(str, get_args(kind))) + "}" if get_origin(kind) is Literal else KINDS.get(kind, "STR")
-        for kind in kinds
-    )
-
-
-def default_hint(default: str) -> str:
-    """Return the note on the default of an option in `--help`."""
-    return "" if default in HIDDEN else f"(default: {default})"
-
-
-COMMANDS: dict[str, type[Any]] = {
-    "train": TrainCommand,
-    "generate": GenerateCommand,
-    "infill": InfillCommand,
-    "fill": FillCommand,
-    "complete": CompleteCommand,
-    "inpaint": InpaintCommand,
-    "correct": CorrectCommand,
-    "denoise": DenoiseCommand,
-    "score": ScoreCommand,
-    "eval": EvalCommand,
-    "harness": HarnessCommand,
-    "compare": CompareCommand,
-    "tables": TablesCommand,
-    "prepare": PrepareCommand,
-    "plan": PlanCommand,
-    "convert": ConvertCommand,
-    "export": ExportCommand,
-    "push": PushCommand,
-    "info": InfoCommand,
-    "ls": LsCommand,
-    "noise": NoiseCommand,
-    "plot": PlotCommand,
-    "contrast": ContrastCommand,
-    "studio": StudioCommand,
-    "demo": DemoCommand,
+COMMANDS = {
+    "train": "unnoise.cli.train_command:TrainCommand",
+    "generate": "unnoise.cli.generate_command:GenerateCommand",
+    "infill": "unnoise.cli.generate_command:InfillCommand",
+    "complete": "unnoise.cli.generate_command:CompleteCommand",
+    "denoise": "unnoise.cli.denoise_command:DenoiseCommand",
+    "score": "unnoise.cli.eval_command:ScoreCommand",
+    "eval": "unnoise.cli.eval_command:EvalCommand",
+    "compare": "unnoise.cli.eval_command:CompareCommand",
+    "prepare": "unnoise.cli.prepare_command:PrepareCommand",
+    "plan": "unnoise.cli.plan_command:PlanCommand",
+    "convert": "unnoise.cli.convert_command:ConvertCommand",
+    "export": "unnoise.cli.convert_command:ExportCommand",
+    "push": "unnoise.cli.convert_command:PushCommand",
+    "info": "unnoise.cli.info_command:InfoCommand",
+    "ls": "unnoise.cli.info_command:LsCommand",
 }
+register_builtin("command", COMMANDS)
 ABOUT = "Train, sample and evaluate discrete diffusion models of text, images and molecules."
 CONFIG = (OmitSubcommandPrefixes, FlagCreatePairsOff)
 TYPES = {
@@ -152,17 +52,27 @@ TYPES = {
 }
 
 
+def commands() -> dict[str, type[Any]]:
+    """Return all commands by name. A plug-in may add commands, and extend a command of the core by a subclass."""
+    found = {name: find("command", name) for name in registered("command")}
+    for name, target in COMMANDS.items():
+        if not issubclass(found[name], import_named(target)):
+            raise ValueError(f"a plug-in registers another command {name!r}: it must be a subclass of {target}")
+    return found
+
+
 def parse(arguments: list[str]) -> Any:
     """Parse the command line into a command, or raise ValueError.
 
     The defaults of a training run are those of its recipe, or of the run that it resumes.
     """
+    known = commands()
 
     def fail(event: _errors.ParseErrorEvent) -> NoReturn:
-        raise ValueError(_describe(event, arguments))
+        raise ValueError(_describe(event, arguments, known))
 
     with _errors.on_parse_error(fail):
-        command = tyro.cli(_all_commands(), prog="unnoise", description=ABOUT, args=arguments, config=CONFIG)
+        command = tyro.cli(_union(known), prog="unnoise", description=ABOUT, args=arguments, config=CONFIG)
         command = _with_defaults(command, arguments) if isinstance(command, RunCommand) else command
     if not isinstance(vars(command).get("model"), tuple):  # tyro keeps the last --model of a command that takes one
         given = [arguments[i + 1] for i, word in enumerate(arguments[:-1]) if word == "--model"]
@@ -171,11 +81,11 @@ def parse(arguments: list[str]) -> Any:
     return command
 
 
-def _all_commands() -> Any:
+def _union(known: Mapping[str, type[Any]]) -> Any:
     """Return the union of all commands as a type for tyro."""
-    for command in COMMANDS.values():
+    for command in known.values():
         prepare_help(command)
-    return functools.reduce(operator.or_, (Annotated[command, subcommand(name)] for name, command in COMMANDS.items()))
+    return functools.reduce(operator.or_, (Annotated[command, subcommand(name)] for name, command in known.items()))
 
 
 def _with_defaults(command: RunCommand, arguments: list[str]) -> RunCommand:
@@ -194,18 +104,18 @@ def _with_defaults(command: RunCommand, arguments: list[str]) -> RunCommand:
     return replace(again, method=method, **{field: vars(again)[field] or known.get(field, False) for field in flags})
 
 
-def _describe(event: _errors.ParseErrorEvent, arguments: list[str]) -> str:
+def _describe(event: _errors.ParseErrorEvent, arguments: list[str], known: Mapping[str, type[Any]]) -> str:
     """Return a sentence for an error of tyro."""
-    command = arguments[0] if arguments and arguments[0] in COMMANDS else None
+    command = arguments[0] if arguments and arguments[0] in known else None
     match event:
         case _errors.UnrecognizedArgs(tokens=tokens) if command is None:
-            message = f"unknown command {tokens[0]!r}: use one of {', '.join(COMMANDS)}"
+            message = f"unknown command {tokens[0]!r}: use one of {', '.join(known)}"
         case _errors.UnrecognizedArgs(tokens=[option, *_]) if option.startswith("--"):
-            message = f"unknown option {option}{_nearest(option, COMMANDS[command or ''])}"
+            message = f"unknown option {option}{_nearest(option, known[command or ''])}"
         case _errors.UnrecognizedArgs(tokens=[word, *_]):
             message = f"unexpected argument {word!r} (put a text with spaces in quotes)"
         case _errors.MissingSubcommand():
-            message = f"name a command, one of {', '.join(COMMANDS)}"
+            message = f"name a command, one of {', '.join(known)}"
         case _errors.MissingArgs(missing_arguments=missing):
             names = [one.arg.lowered.metavar if one.arg.is_positional() else one.arg.display_name() for one in missing]
             message = f"missing from unnoise {command}: {', '.join(map(str, names))}"

@@ -130,7 +130,7 @@ class TrainCommand(RunCommand):
             if run.progress < 1:
                 if speaks:
                     print(f"first {options.method}, in {folder}", file=sys.stderr)
-                report = train_with_bar(run, show=speaks)
+                report = train_with_bar(run, show=speaks, callbacks=self.callbacks())
                 if not report.finished:
                     return run, report
         run = prepare_run(*last, self.resume, device)
@@ -138,7 +138,11 @@ class TrainCommand(RunCommand):
             print(f"resuming at step {run.done}" if run.progress < 1 else ENOUGH.format(run.done), file=sys.stderr)
         tracked = self.track is not None and distributed.rank() == 0
         trackers = [Tracker(str(self.track), self.folder, asdict(self.options()))] if tracked else []
-        return run, train_with_bar(run, show=speaks, callbacks=trackers)
+        return run, train_with_bar(run, show=speaks, callbacks=[*self.callbacks(), *trackers])
+
+    def callbacks(self) -> "list[Callback]":
+        """Return further callbacks of a run. Applications extend this."""
+        return []
 
     def _show(self, found: "tuple[TrainingRun, Report]") -> int:
         run, report = found
@@ -150,23 +154,17 @@ class TrainCommand(RunCommand):
 
 
 def train_with_bar(run: "TrainingRun", show: bool = True, callbacks: "Sequence[Callback]" = ()) -> "Report":
-    """Run it, with a progress bar if that is to be shown, and draw its curve; Ctrl-C saves."""
-    from unnoise.apps.plots.figures import plot_curve
-    from unnoise.apps.plots.style import can_draw
+    """Train with a progress bar if `show`. Ctrl-C stops the run after saving it."""
     from unnoise.cli.command_base import StopRequest
     from unnoise.cli.terminal import ProgressBar
     from unnoise.training.trainer import DivergedError
 
     with StopRequest() as stop, ProgressBar(run.model.codec.unit) if show else nullcontext() as bar:
         try:
-            report = run.run([*([bar] if bar else []), *callbacks], stop)
+            return run.run([*([bar] if bar else []), *callbacks], stop)
         except DivergedError as error:
             smaller = "--lr" if run.options.optimizer == "adamw" else "--muon-lr and --adam-lr"
             raise ValueError(f"{error}; {_last_checkpoint(run)} Try a smaller {smaller}.") from error
-    assert run.out is not None
-    if can_draw():
-        plot_curve(run.out, run.out / "curve.png")
-    return report
 
 
 def _last_checkpoint(run: "TrainingRun") -> str:

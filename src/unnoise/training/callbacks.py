@@ -16,7 +16,6 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from unnoise.files import write_atomically
-from unnoise.registry import register_builtin
 
 if TYPE_CHECKING:
     from unnoise.training.trainer import TrainingRun
@@ -115,8 +114,6 @@ class JsonLog(Callback):
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(values) + "\n")
 
-
-register_builtin("callback", {"word-counts": "unnoise.apps.spelling.words:WordCounts"})
 
 TRACKERS = ("tensorboard", "wandb", "trackio")
 MISSING = "--track {0} needs the package {0}: pip install {0}"

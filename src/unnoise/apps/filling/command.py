@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
+from unnoise.cli import generate_command
 from unnoise.cli.command_base import Device, Json, ModelName, at_least, open_model, percent, printable, say_read
 
 if TYPE_CHECKING:
     from unnoise.apps.filling.word_filling import Filling
+    from unnoise.model.model import Model
 
 CONTEXT = 40  # characters printed on each side of a mark
 
@@ -104,3 +106,45 @@ def _shown(mark: dict[str, Any]) -> str:
     proposals = "   ".join(f"{one['text']} {percent(one['probability'])}" for one in mark["proposals"])
     where = f"{mark['line']}:{mark['column']}"
     return f"{where:>8}  {printable(before)}[WORD]{printable(after)}\n{'':10}{printable(proposals or 'nothing fits')}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InfillCommand(generate_command.InfillCommand):
+    """Fill in the blanks of a text: [MASK] is one token, [GAP] any number of tokens (flexmdm), and [WORD] one word.
+
+    Words are searched for, not sampled. The most probable texts are printed first, with their probabilities.
+
+    Example: unnoise infill "the [WORD] of the people" --num-samples 3
+    """
+
+    text: Annotated[Positional[str], arg(metavar="TEXT", help="Text with [MASK], [GAP] or [WORD] for the blanks.")] = ""
+
+    def run(self) -> int:
+        from unnoise.model.template import WORD
+
+        if WORD not in self.text:
+            return super().run()
+        drawn = ("steps", "sampler", "temperature", "top_p")
+        if given := [name for name, value in self.options().items() if name in drawn and value is not None]:
+            raise ValueError(f"{WORD} is searched for, not sampled: leave out --{given[0].replace('_', '-')}")
+        return self._words(open_model(self.model, self.device))
+
+    def _words(self, model: "Model") -> int:
+        """Print the most probable texts for a text with [WORD]s."""
+        from unnoise.apps.filling.word_filling import Filling, check_only_words
+        from unnoise.model.template import text_as_read
+
+        at_least(1, num_samples=self.num_samples)
+        check_only_words(self.text)
+        filling = Filling(model, self.text, self.label, self.guidance_scale).finished()
+        ways = filling.ways(self.num_samples)
+        texts = [filling.text(words) for words, _ in ways]
+        probabilities = [p for _, p in ways]
+        read = text_as_read(self.text, model.codec)
+        say_read(read)
+        if self.as_json:
+            marks = [[one._asdict() for one in candidates] for candidates in filling.candidates(self.num_samples)]
+            return self._show(model, texts, probabilities=probabilities, marks=marks, read=read)
+        for text, p in zip(texts, probabilities, strict=True):
+            print(f"{percent(p, 1):>7}  {text}")
+        return 0

@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.text import Text
 from torch import Tensor
 
-from unnoise.apps.plots.tokens import Kind, Row, plot_rows, visible
+from unnoise.apps.plots.tokens import Kind, Row, plot_rows
+from unnoise.cli.command_base import visible
 from unnoise.data import Codec
 from unnoise.families.gaussian import Gaussian
 from unnoise.families.gaussian_noise import GaussianNoise

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from unnoise.apps.plots.style import legend, look, pictures, series
-from unnoise.apps.plots.tokens import visible
+from unnoise.cli.info_command import learned_exponents
 from unnoise.method_table import method, methods
 from unnoise.model.model import Model
 from unnoise.process import HybridSchedule, ProcessBase
 from unnoise.registry import accepted_arguments, check_settings, parse_settings
 from unnoise.sampler import Ancestral
-from unnoise.schedule import Cosine, CosineTable, Geometric, Linear, LogLinear, PerToken, Polynomial, Schedule
+from unnoise.schedule import Cosine, CosineTable, Geometric, Linear, LogLinear, Polynomial, Schedule
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -134,15 +134,6 @@ def _as_weights(axes: "Axes") -> None:
     axes.set(xlabel=TIME, ylabel="−α′/(1 − α), weight\nof the masked loss", xlim=(0, 1), ylim=(0.05, 200))
 
 
-def exponents(model: Model) -> list[tuple[str, float]]:
-    """Return the learned exponents w_i with their tokens, from the first revealed (large) to the last, or an empty list."""
-    learned = [module for module in model.process.modules() if isinstance(module, PerToken)]
-    if not learned:
-        return []
-    values = learned[0].exponents().detach().tolist()
-    return sorted(((visible(model.codec.show(i)), value) for i, value in enumerate(values)), key=lambda pair: -pair[1])
-
-
 def plot_schedule(model: Model, path: Path, *, dark: bool = False) -> None:
     """Draw α(t) and its weight −α′/(1 − α), with a line for each token if the schedule is learned.
 
@@ -158,7 +149,7 @@ def plot_schedule(model: Model, path: Path, *, dark: bool = False) -> None:
                 if values.dim() == 1:
                     axes.plot(t, values, label=name, **series(i, markers=False))
                 else:
-                    _plot_by_token(axes, t, values, exponents(model), dark)
+                    _plot_by_token(axes, t, values, learned_exponents(model), dark)
         above.set(ylabel=SHARE, xlim=(0, 1), ylim=(0, 1.02), title=model.method.name)
         _as_weights(weights)
         legend(above)

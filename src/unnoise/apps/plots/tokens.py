@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from unnoise.apps.plots.style import DPI, MONOSPACE, Look, drawing, fonts, look
+from unnoise.cli.command_base import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +20,6 @@ PAD = 0.75  # points on either side of a token
 WIDEST = 500.0  # points of a line, unless a single token is longer
 NARROWEST = 240.0  # points of a picture
 LABEL = 44.0  # points to the left of the lines, for times
-SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥"}
 
 
 class Row(NamedTuple):
@@ -46,15 +46,6 @@ class Layout(NamedTuple):
     lines: list[range]
     lefts: list[float]
     widths: list[float]
-
-
-def visible(token: str, plain: bool = False) -> str:
-    """Return a token with symbols instead of line breaks and of spaces alone. A plain token keeps its spaces."""
-    if not token:
-        return "▯"
-    if not token.strip(" "):
-        return token if plain else SIGNS[" "] * len(token)
-    return "".join(SIGNS.get(c, "�") if c != " " and not c.isprintable() else c for c in token)
 
 
 def measure(size: float) -> Callable[[str], float]:

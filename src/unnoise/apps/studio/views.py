@@ -15,7 +15,7 @@ import torch
 from unnoise.apps.filling.word_filling import Filling, check_only_words
 from unnoise.apps.plots.chain import write_replay
 from unnoise.apps.plots.noise import NOISES, NoisedText, NoisePath, denoise_from, model_path, noise_named
-from unnoise.apps.plots.schedules import exponents, mean_curves
+from unnoise.apps.plots.schedules import mean_curves
 from unnoise.apps.spelling import correct as correct_text
 from unnoise.apps.studio.chain import (
     ChainRun,
@@ -32,6 +32,7 @@ from unnoise.apps.studio.chain import (
 from unnoise.apps.studio.jobs import Message, Steps
 from unnoise.apps.studio.models import Models
 from unnoise.apps.studio.request import MOST_SEED, MOST_STEPS, BadRequest, RequestFields
+from unnoise.cli.info_command import learned_exponents
 from unnoise.data import Pixels
 from unnoise.model.model import Model
 from unnoise.model.sampling_options import SamplingOptions
@@ -158,7 +159,7 @@ def schedule(models: Models, fields: RequestFields) -> Steps:
         alpha = next(iter(means.values()))(torch.tensor(times[1:], dtype=torch.float64)) if steps > 1 else torch.zeros(0)
         levels = torch.cat([torch.zeros(1), alpha.cpu(), torch.ones(1)])
         counts = (model.length * levels.diff()).tolist()
-    ranked = exponents(model)
+    ranked = learned_exponents(model)
     half = MOST_EXPONENTS // 2
     yield {
         "t": ticks.tolist(),
