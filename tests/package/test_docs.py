@@ -16,7 +16,6 @@ import pytest
 import forked
 import unnoise
 from unnoise.cli.help import option_table
-from unnoise.registry import KINDS
 from unnoise.sampler_table import sampler_names
 
 ROOT = Path(__file__).parents[2]
@@ -57,8 +56,7 @@ def test_the_python_of_a_page_runs_in_order(name: str, tmp_path: Path) -> None:
 
 def test_the_pages_on_extending_run(tmp_path: Path) -> None:
     assert len(EXTENDING) == 6
-    pages = [page for page in EXTENDING if page.stem != "application" or "command" in KINDS]
-    run_python("\n".join(block for page in pages for block in python_blocks(page)), tmp_path)
+    run_python("\n".join(block for page in EXTENDING for block in python_blocks(page)), tmp_path)
 
 
 @pytest.mark.parametrize("page", EXTENDING, ids=lambda page: page.stem)
@@ -68,6 +66,19 @@ def test_a_plugin_has_as_many_lines_as_its_page_says(page: Path) -> None:
     assert f"of {len(lines)} lines" in page.read_text(encoding="utf-8")
     row = next(row for row in EXTENDING_TABLE if f"]({page.name})" in row)
     assert row.endswith(f"| {len(lines)} | 0 |")
+
+
+def test_an_application_of_a_page_adds_its_command(tmp_path: Path) -> None:
+    plugin, *_ = python_blocks(DOCS / "extending" / "application.md")
+    (tmp_path / "distinct.py").write_text(plugin, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "unnoise", "distinct", "--num-samples", "1"],
+        env=SINGLE_THREAD | {"UNNOISE_PLUGINS": str(tmp_path / "distinct.py")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0 and 0 < float(done.stdout) <= 1, done.stderr
 
 
 def test_the_pages_on_extending_show_the_example_as_it_is() -> None:
