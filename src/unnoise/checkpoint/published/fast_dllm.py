@@ -1,1 +1,0 @@
-"""Read by a row of the table in masked_decoder.py."""
