@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 import unnoise
-from unnoise.checkpoint.published import flexmdm, gguf_file, md4_weights as md4, sedd
-from unnoise.checkpoint.published.gguf_file import sentencepiece
+from unnoise.checkpoint.published import ddit_layouts, engine_files, md4_weights as md4
 from unnoise.checkpoint.published.reader import Choices
+from unnoise.checkpoint.published.tokenizer_files import sentencepiece
 from unnoise.network.llama import Llama
 
 PARITY = Path(__file__).parents[1] / "fixtures" / "parity"
@@ -19,9 +19,9 @@ PARITY = Path(__file__).parents[1] / "fixtures" / "parity"
 
 def test_sedd_has_the_noise_of_its_code_where_none_is_said() -> None:
     """`GeometricNoise(sigma_min=1e-4, sigma_max=20)` is what its code makes without arguments."""
-    options, reads = sedd.noise_options({"type": "geometric"})
+    options, reads = ddit_layouts.noise_options({"type": "geometric"})
     assert (options["sigma_min"], options["sigma_max"]) == (reads["sigma_min"], reads["sigma_max"]) == (1e-4, 20.0)
-    assert sedd.noise_options({"type": "geometric", "sigma_min": 0.01, "sigma_max": 5})[0]["sigma_min"] == 0.01
+    assert ddit_layouts.noise_options({"type": "geometric", "sigma_min": 0.01, "sigma_max": 5})[0]["sigma_min"] == 0.01
 
 
 def test_the_schedules_of_md4_keep_a_ten_thousandth_at_both_ends() -> None:
@@ -49,7 +49,7 @@ def test_which_of_the_last_rows_is_the_mask_of_flex_mdm() -> None:
     noise = described["interpolant"]
     for padding, mask in ((noise["tokens"] - 2, noise["tokens"] - 1), (noise["tokens"] - 1, noise["tokens"] - 2)):
         noise["pad_token"], noise["mask_token"] = padding, mask
-        assert flexmdm.flexmdm_layout(described).swapped is (mask < padding)
+        assert ddit_layouts.flexmdm_layout(described).swapped is (mask < padding)
 
 
 def test_linear_scaling_divides_the_places() -> None:
@@ -72,7 +72,7 @@ def test_linear_scaling_divides_the_places() -> None:
         "tokenizer.ggml.eos_token_id": 0,
     }
     found: dict[str, Tensor] = {"token_embd.weight": torch.zeros(vocab, width), "output_norm.weight": torch.ones(width)}
-    config = gguf_file._gguf_model(about, found).config | {"depth": 1}
+    config = engine_files._gguf_model(about, found).config | {"depth": 1}
     plain = Llama(**(config | {"rotary_factors": ()}))
     scaled = Llama(**config)
     assert torch.allclose(4 * scaled.frequencies, 1 * plain.frequencies)

@@ -73,7 +73,7 @@ class InfoCommand:
 
     def _published(self) -> bool:
         """Describe a published model without loading its weights, and return whether the model is a published one."""
-        from unnoise.checkpoint.published.layouts import published_model
+        from unnoise.checkpoint.published import published_model
         from unnoise.checkpoint.published.reader import Choices
         from unnoise.data import codec_kind
         from unnoise.method_table import method

@@ -25,8 +25,8 @@ from unnoise.checkpoint.format import (
     read_config,
     read_weights,
 )
+from unnoise.checkpoint.published import published_model
 from unnoise.checkpoint.published.hub import hub_folder, is_hub_id
-from unnoise.checkpoint.published.layouts import published_model
 from unnoise.checkpoint.published.reader import Choices, Published
 from unnoise.checkpoint.published.tokenizer_files import with_codec
 from unnoise.data import Codec, codec_from, codec_kind

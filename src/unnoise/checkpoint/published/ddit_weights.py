@@ -13,7 +13,7 @@
 The names may have the prefixes `backbone.`, `model.`, `module.` (DistributedDataParallel) and `_orig_mod.` (torch.compile).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unnoise.checkpoint.published.reader import Choices, Published, Reader, read_int, type_reader
-from unnoise.checkpoint.published.tensor_files import Tensors, folder_tensors
+from unnoise.checkpoint.published.reader import Choices, Published
+from unnoise.checkpoint.published.tensor_files import Tensors
 from unnoise.checkpoint.published.tokenizer_files import MASK, codec_for, find_tokenizer
 from unnoise.method_table import method as method_named
 from unnoise.network.ddit import WAVES, frequencies
@@ -255,39 +255,3 @@ def check_rotary(tensors: dict[str, Tensor], layout: Layout) -> None:
 
 
 # ---- configurations ------------------------------------------------------------------------------------------------------
-
-
-def section(described: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a section of a configuration; raise ValueError if it is missing."""
-    value = described.get(name)
-    if not isinstance(value, Mapping):
-        raise ValueError(f"its configuration has no {name}")
-    return value
-
-
-HF_SIZES = {"vocab": "vocab_size", "width": "hidden_dim", "depth": "n_blocks", "cond_width": "cond_dim"}
-
-
-def hf_layout(described: Mapping[str, Any], layout: str, method: str, **fields: Any) -> Layout:
-    """Return the layout for a config.json of MDLM, BD3-LM, Duo or UDLM, which share the names of all sizes."""
-    sizes = {ours: read_int(described, theirs) for ours, theirs in HF_SIZES.items()}
-    length, heads = read_int(described, "model_length"), read_int(described, "n_heads")
-    return Layout(layout, method, length=length, heads=heads, sizes=sizes, **fields)
-
-
-def hydra_sizes(model: Mapping[str, Any]) -> dict[str, int]:
-    """Return the sizes in the section `model` of a training configuration."""
-    return {
-        "width": read_int(model, "hidden_size"),
-        "depth": read_int(model, "n_blocks"),
-        "cond_width": read_int(model, "cond_dim"),
-    }
-
-
-def ddit_reader(kind: str, layout: Callable[[Mapping[str, Any], Path], Layout]) -> Reader:
-    """Return a reader of folders with this `model_type`. layout: function from the configuration and folder to the layout."""
-
-    def read(folder: Path, described: Mapping[str, Any], choices: Choices) -> Published:
-        return read_ddit(layout(described, folder), folder_tensors(folder), folder, choices)
-
-    return type_reader(kind, read=read)

@@ -1,9 +1,10 @@
-"""Decoders of the Llama type: tensor names of other formats → weights of our network.
+"""Causal language models in Hugging Face folders (Llama, Mistral, Qwen, GPT-2), and weights of networks of the Llama type.
 
-Causal language models in Hugging Face folders: config.json, safetensors and tokenizer.json of Llama, Mistral and Qwen.
+A folder holds config.json, safetensors files (or pytorch_model.bin for GPT-2) and a tokenizer. All of them use the method `ar`.
 """
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +24,13 @@ from unnoise.checkpoint.published.reader import (
     read_token,
     type_reader,
 )
-from unnoise.checkpoint.published.tensor_files import Tensors, load_safetensors, tensor_names
+from unnoise.checkpoint.published.tensor_files import Tensors, folder_tensors, load_safetensors, tensor_names
 from unnoise.checkpoint.published.tokenizer_files import codec_for, find_tokenizer
 from unnoise.data.tokenizer import FILE as TOKENIZER
 from unnoise.network.network_base import LARGEST
 
 WEIGHT, BIAS = ".weight", ".bias"
+INV_FREQ = "rotary_emb.inv_freq"  # a buffer of older files
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,7 @@ def llama_weights(found: Mapping[str, Tensor], names: Names, config: Mapping[str
     if not config["tied"]:
         weights["head.weight"] = tensors.take(names.head, outputs, width)
     for layer in range(config["depth"]):
-        block = _block(tensors, names, config, layer)
-        weights |= {f"blocks.{layer}.{name}": tensor for name, tensor in block.items()}
+        weights |= {f"blocks.{layer}.{name}": tensor for name, tensor in _block(tensors, names, config, layer).items()}
     tensors.check_all_taken("a network of the Llama type")
     return weights
 
@@ -119,7 +120,6 @@ def start_token(begin: object, end: object, vocab: int) -> int:
     return found
 
 
-COMPUTED = "rotary_emb.inv_freq"  # stored by older files
 HUGGINGFACE_NAMES = Names(
     embed="model.embed_tokens.weight",
     head="lm_head.weight",
@@ -136,11 +136,10 @@ HUGGINGFACE_NAMES = Names(
     q_norm="model.layers.{}.self_attn.q_norm.weight",
     k_norm="model.layers.{}.self_attn.k_norm.weight",
 )
-MAX_HEAD_WIDTH = LARGEST["width"]
 
 
 def read_huggingface(folder: Path, described: Mapping[str, Any], choices: Choices) -> Published:
-    """Return the causal model in a folder, for the method `ar`."""
+    """Return the Llama, Mistral or Qwen model in a folder."""
     config = llama_config(folder, described) | {"causal": True}
     vocab = config["outputs"]
     end = read_token(described, "eos_token_id", vocab)
@@ -161,7 +160,7 @@ def read_huggingface(folder: Path, described: Mapping[str, Any], choices: Choice
 
 def folder_weights(folder: Path, names: Names, config: Mapping[str, Any]) -> dict[str, Tensor]:
     """Load our network's weights from a folder, without buffers and without a second copy of a tied embedding."""
-    found = {name: tensor for name, tensor in load_safetensors(folder).items() if not name.endswith(COMPUTED)}
+    found = {name: tensor for name, tensor in load_safetensors(folder).items() if not name.endswith(INV_FREQ)}
     if config["tied"]:
         found.pop(names.head, None)
     return llama_weights(found, names, config)
@@ -173,8 +172,8 @@ def llama_config(folder: Path, described: Mapping[str, Any]) -> dict[str, Any]:
     expect(described, hidden_act="silu", mlp_bias=False)
     width, heads, vocab = (read_int(described, name) for name in ("hidden_size", "num_attention_heads", "vocab_size"))
     size = read_int(described, "head_dim", max(1, width // heads))
-    if size > MAX_HEAD_WIDTH:
-        raise ValueError(f"its head_dim must be ≤ {MAX_HEAD_WIDTH:,}, found {size:,}")
+    if size > LARGEST["width"]:
+        raise ValueError(f"its head_dim must be ≤ {LARGEST['width']:,}, found {size:,}")
     rotary = read_table(described, "rope_parameters") or read_table(described, "rope_scaling")
     base = read_number(rotary, "rope_theta", read_number(described, "rope_theta", 10_000.0))
     length = read_int(described, "max_position_embeddings")
@@ -194,7 +193,7 @@ def llama_config(folder: Path, described: Mapping[str, Any]) -> dict[str, Any]:
         "rotary_factors": rotary_factors(rotary, base, size),
         "norm_eps": read_number(described, "rms_norm_eps", 1e-6),
         "qk_norm": HUGGINGFACE_NAMES.q_norm.format(0) in names,
-        "qkv_bias": HUGGINGFACE_NAMES.q.format(0).replace(".weight", ".bias") in names,
+        "qkv_bias": HUGGINGFACE_NAMES.q.format(0).replace(WEIGHT, BIAS) in names,
         "tied": read_bool(described, "tie_word_embeddings"),
     }
 
@@ -220,3 +219,85 @@ def rotary_factors(rotary: Mapping[str, Any], base: float, size: int) -> list[fl
 
 
 HUGGINGFACE_READER = type_reader("llama", "mistral", "qwen2", "qwen3", read=read_huggingface)
+
+
+GPT2_HEAD = "lm_head.weight"
+CAUSAL_MASKS = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")  # stored by older files
+GELU = ("gelu_new", "gelu_pytorch_tanh")  # two names of one function
+
+
+def read_gpt2(folder: Path, described: Mapping[str, Any], choices: Choices) -> Published:
+    """Return the GPT-2 model in a folder."""
+    config = gpt2_config(described)
+    vocab = config["outputs"]
+    end = read_token(described, "eos_token_id", vocab)
+    start = start_token(described.get("bos_token_id"), end, vocab)
+    return Published(
+        family="gpt2",
+        method="ar",
+        network="gpt2",
+        config=config,
+        codec=codec_for(find_tokenizer(folder), vocab, end, drop_added=True),
+        length=config["length"],
+        weights=lambda: with_start_row(gpt2_weights(folder_tensors(folder), config), start),
+    )
+
+
+def gpt2_config(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Return our network's configuration for a config.json."""
+    expect(described, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
+    activation = described.get("activation_function", GELU[0])
+    if activation not in GELU:
+        expect(described, activation_function=GELU[0])
+    vocab, width = read_int(described, "vocab_size"), read_int(described, "n_embd")
+    return {
+        "inputs": vocab + 1,
+        "outputs": vocab,
+        "length": read_int(described, "n_positions"),
+        "width": width,
+        "depth": read_int(described, "n_layer"),
+        "heads": read_int(described, "n_head"),
+        "hidden": read_int(described, "n_inner", 4 * width),
+        "causal": True,
+        "norm_eps": read_number(described, "layer_norm_epsilon", 1e-5),
+        "tied": read_bool(described, "tie_word_embeddings", True),
+    }
+
+
+def gpt2_weights(found: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the weights of our network. Its embedding has one row for each of the K = `outputs` tokens.
+
+    found: tensors with or without the prefix "transformer.". The causal masks of older files are ignored.
+    """
+    named = {name.removeprefix("transformer."): tensor for name, tensor in found.items()}
+    tensors = Tensors({name: tensor for name, tensor in named.items() if not CAUSAL_MASKS.fullmatch(name)})
+    width, hidden, outputs = config["width"], config["hidden"], config["outputs"]
+    weights = {
+        "embed.weight": tensors.take("wte.weight", outputs, width),
+        "positions.weight": tensors.take("wpe.weight", config["length"], width),
+        "norm.weight": tensors.take("ln_f.weight", width),
+        "norm.bias": tensors.take("ln_f.bias", width),
+    }
+    if config["tied"]:
+        tensors.found.pop(GPT2_HEAD, None)  # a second copy of the embedding
+    else:
+        weights["head.weight"] = tensors.take(GPT2_HEAD, outputs, width)
+    matrices = {  # ours → theirs, columns in, columns out
+        "attention.qkv": ("attn.c_attn", width, 3 * width),
+        "attention.out": ("attn.c_proj", width, width),
+        "up": ("mlp.c_fc", width, hidden),
+        "down": ("mlp.c_proj", hidden, width),
+    }
+    for layer in range(config["depth"]):
+        for ours, theirs in (("attention_norm", "ln_1"), ("norm", "ln_2")):
+            for part in ("weight", "bias"):
+                weights[f"blocks.{layer}.{ours}.{part}"] = tensors.take(f"h.{layer}.{theirs}.{part}", width)
+        for ours, (theirs, columns, rows) in matrices.items():
+            matrix = tensors.take(f"h.{layer}.{theirs}.weight", columns, rows)
+            weights[f"blocks.{layer}.{ours}.weight"] = matrix.T  # stored transposed
+            weights[f"blocks.{layer}.{ours}.bias"] = tensors.take(f"h.{layer}.{theirs}.bias", rows)
+    tensors.check_all_taken("a network of the GPT-2 type")
+    return weights
+
+
+GPT2_READER = type_reader("gpt2", read=read_gpt2)

@@ -3,7 +3,7 @@
 import io
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,17 +13,10 @@ from safetensors.torch import save as packed_safetensors
 from torch import Tensor
 
 from unnoise.checkpoint.format import CONFIG
-from unnoise.checkpoint.published.bd3lm import BD3LM_SAMPLING, bd3lm_config
+from unnoise.checkpoint.published.ddit_layouts import BD3LM_SAMPLING, DDIT_CONFIGS, Exported
 from unnoise.checkpoint.published.ddit_weights import COS, INV_FREQ, SIN, names
-from unnoise.checkpoint.published.duo import duo_config
-from unnoise.checkpoint.published.exported import Exported
-from unnoise.checkpoint.published.flexmdm import flexmdm_config
-from unnoise.checkpoint.published.gidd import gidd_config
-from unnoise.checkpoint.published.mdlm import mdlm_config
-from unnoise.checkpoint.published.sedd import sedd_config
 from unnoise.checkpoint.published.tensor_files import PICKLE, WEIGHTS
 from unnoise.checkpoint.published.tokenizer_files import MASK, codec_tokenizer
-from unnoise.checkpoint.published.udlm import udlm_config
 from unnoise.data.tokenizer import FILE as TOKENIZER
 from unnoise.files import write_atomically
 from unnoise.method_table import method_options
@@ -37,51 +30,28 @@ if TYPE_CHECKING:
 CHECKPOINT = "last.ckpt"
 
 
-def inverse_frequencies(model: Exported) -> dict[str, Tensor]:
-    """Return the rotary buffer of most layouts."""
-    return {INV_FREQ: frequencies(_head_width(model), torch.device("cpu"))}
-
-
-def cached_rotations(model: Exported) -> dict[str, Tensor]:
-    """Return the rotary buffers of GIDD: [1, L, 3, 1, D], where the part for the values is the identity."""
-    angle = torch.arange(model.length)[:, None] * frequencies(_head_width(model), torch.device("cpu"))
-    angle = torch.cat([angle, angle], -1)[None, :, None, None]
-    return {
-        COS: torch.cat([angle.cos(), angle.cos(), torch.ones_like(angle)], 2),
-        SIN: torch.cat([angle.sin(), angle.sin(), torch.zeros_like(angle)], 2),
-    }
-
-
-def _head_width(model: Exported) -> int:
-    return model.network["width"] // model.network["heads"]
-
-
 @dataclass(frozen=True)
 class Target:
-    """A layout for export.
+    """The weight file of a layout.
 
-    described: function that returns its configuration, or raises ValueError if the model does not fit.
-    file: name of the weight file.
+    file: its name.
     prefix: prefix of the tensors' names.
-    buffers: function that returns the rotary buffers.
+    cached_rotations: whether it has cosines and sines of the rotary positions, instead of their frequencies.
     numbers: further numbers in the file, without the prefix.
     """
 
-    described: Callable[[Exported], dict[str, Any]]
     file: str = WEIGHTS
-    prefix: str = ""
-    buffers: Callable[[Exported], dict[str, Tensor]] = inverse_frequencies
+    prefix: str = "backbone."
+    cached_rotations: bool = False
     numbers: Mapping[str, float] = field(default_factory=dict)
 
 
 TARGETS: dict[str, Target] = {
-    "mdlm": Target(mdlm_config, prefix="backbone."),
-    "sedd": Target(sedd_config, file=PICKLE),
-    "bd3lm": Target(bd3lm_config, prefix="backbone.", numbers=BD3LM_SAMPLING),
-    "udlm": Target(udlm_config, prefix="backbone."),
-    "duo": Target(duo_config, prefix="backbone."),
-    "gidd": Target(gidd_config, buffers=cached_rotations),
-    "flexmdm": Target(flexmdm_config, file=CHECKPOINT, prefix="model._orig_mod."),
+    **dict.fromkeys(DDIT_CONFIGS, Target()),
+    "sedd": Target(file=PICKLE, prefix=""),
+    "bd3lm": Target(numbers=BD3LM_SAMPLING),
+    "gidd": Target(prefix="", cached_rotations=True),
+    "flexmdm": Target(file=CHECKPOINT, prefix="model._orig_mod."),
 }
 
 
@@ -104,7 +74,7 @@ def export(model: "ModelParts", layout: str, folder: Path) -> Path:
         length=model.length,
         labels=len(model.labels),
     )
-    described = target.described(exported)
+    described = DDIT_CONFIGS[layout](exported)
     tokenizer = codec_tokenizer(model.codec)
     if tokenizer is not None and exported.rows > model.codec.vocab and tokenizer.token_to_id(MASK) is not None:
         raise ValueError(
@@ -121,19 +91,25 @@ def export(model: "ModelParts", layout: str, folder: Path) -> Path:
 
 def exported_tensors(weights: Mapping[str, Tensor], model: Exported, target: Target) -> dict[str, Tensor]:
     """Return the tensors under the layout's names. Rows of its output head that our network lacks become zeros."""
-    stored = {**model.network, "head_rows": model.rows}
-    found = {
-        theirs: _with_rows(weights[ours].detach().cpu().float(), shape[0] if ours.startswith("head.") else None)
-        for ours, theirs, shape in names(stored)
-    }
-    tensors = {target.prefix + name: tensor.contiguous() for name, tensor in (found | target.buffers(model)).items()}
+    found = _rotary_buffers(model, target.cached_rotations)
+    for ours, theirs, shape in names({**model.network, "head_rows": model.rows}):
+        tensor = weights[ours].detach().cpu().float()
+        if ours.startswith("head."):
+            tensor = torch.cat([tensor[: shape[0]], tensor.new_zeros(max(0, shape[0] - len(tensor)), *tensor.shape[1:])])
+        found[theirs] = tensor
+    tensors = {target.prefix + name: tensor.contiguous() for name, tensor in found.items()}
     return tensors | {name: torch.tensor(value) for name, value in target.numbers.items()}
 
 
-def _with_rows(tensor: Tensor, rows: int | None) -> Tensor:
-    if rows is None or len(tensor) == rows:
-        return tensor
-    return torch.cat([tensor[:rows], tensor.new_zeros(max(0, rows - len(tensor)), *tensor.shape[1:])])
+def _rotary_buffers(model: Exported, cached: bool) -> dict[str, Tensor]:
+    waves = frequencies(model.network["width"] // model.network["heads"], torch.device("cpu"))
+    if not cached:
+        return {INV_FREQ: waves}
+    angle = (torch.arange(model.length)[:, None] * waves).repeat(1, 2)[None, :, None, None]
+    return {  # [1, L, 3, 1, D] for queries, keys and values; values are not rotated
+        COS: torch.cat([angle.cos(), angle.cos(), torch.ones_like(angle)], 2),
+        SIN: torch.cat([angle.sin(), angle.sin(), torch.zeros_like(angle)], 2),
+    }
 
 
 def weight_file(file: str, tensors: Mapping[str, Tensor], described: Mapping[str, Any]) -> bytes:

@@ -11,12 +11,10 @@ from typing import Any
 
 from torch import Tensor
 
-from unnoise.checkpoint.published.ddit_weights import BUFFERS, Layout, bare_names, hydra_sizes, read_ddit, section
-from unnoise.checkpoint.published.flexmdm import flexmdm_layout, is_flexmdm
-from unnoise.checkpoint.published.pickled import plain, read_pickle
+from unnoise.checkpoint.published.ddit_layouts import FLEXMDM_TRAINER, flexmdm_layout, hydra_sizes, noise_options, section
+from unnoise.checkpoint.published.ddit_weights import BUFFERS, Layout, bare_names, read_ddit
 from unnoise.checkpoint.published.reader import Choices, Published, Reader, read_bool, read_int
-from unnoise.checkpoint.published.sedd import noise_options
-from unnoise.checkpoint.published.tensor_files import check_state_dict
+from unnoise.checkpoint.published.tensor_files import check_state_dict, plain, read_pickle
 
 CKPT = ".ckpt"
 UNIFORM = ("duo", "duo_base", "distillation", "udlm")  # algorithm names in Duo's code
@@ -73,7 +71,7 @@ def _averaged(checkpoint: Mapping[str, Any], trained: Mapping[str, Tensor]) -> d
 
 def lightning_layout(config: Mapping[str, Any]) -> Layout:
     """Return the layout for a training configuration of MDLM, SEDD, Duo, BD3-LM, UDLM or Flex-MDM."""
-    if is_flexmdm(config):
+    if config.get("trainer") == FLEXMDM_TRAINER or "interpolant" in config:
         return flexmdm_layout(config)
     model = section(config, "model")
     sizes = hydra_sizes(model)
