@@ -1,21 +1,16 @@
-"""Tensors in one safetensors file with a checksum, which detects damage.
+"""The files of a saved model: config.json, model.safetensors, card.md and, if needed, codec files.
 
-Model cards, card.md in a model's folder: training data, command, measured quality and samples.
+config.json holds the method, length, labels, codec and network. model.safetensors has a checksum, which detects damage, and a
+digest of the configuration that it belongs to. Damage is reported in one sentence, and nothing is unpickled. The first line of
+card.md that is not a heading describes the model.
 
-The first line that is not a heading describes the model.
-
-Saved weights in half precision, or in eight bits with scales. Loading int8 weights gives float32.
-
-int8: row i of a tensor (along its first dimension) is stored as integers q_i and one scale s_i,
+Weights can be saved in half precision, or in eight bits with scales. Row i of a tensor (along its first dimension) is stored as
+integers q_i and one scale s_i,
 
     s_i = max_j |w_ij| / 127,   q_ij = round(w_ij / s_i),   so that |w_ij - s_i q_ij| <= s_i / 2.
 
 The scales are float32, in a separate tensor named NAME.int8_scale; vectors are float16. The metadata of the file states the
-type, since integers are refused as weights otherwise.
-
-Files of a saved model. Damage is reported in one sentence, and nothing is unpickled.
-
-A folder holds config.json (method, length, labels, codec, network), model.safetensors and, where needed, codec files.
+type, since integers are refused as weights otherwise. Loading int8 weights gives float32.
 """
 
 import hashlib
@@ -32,8 +27,18 @@ from torch import Tensor
 
 from unnoise.files import BUNDLED, read_bytes
 
+CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
+FORMAT = "unnoise-2"
+FIELDS = {"method": str, "length": int, "labels": list, "codec": dict, "network": dict, "notes": dict}
+RENAMED = {".film.": ".adaln.", "network.clock.": "network.time_embed."}  # weight names of format 1 and their present names
+MAX_CONFIG_BYTES, MAX_CARD_BYTES = 64 * 2**20, 2**20
+PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
 ABOUT = "unnoise"  # the only entry of the metadata, since the order of several is not fixed; JSON
-CHECKSUM = "crc32"  # key in that JSON
+CHECKSUM, DIGEST, DTYPE = "crc32", "digest", "dtype"  # keys in that JSON; the type is stated for int8 only
+SCALE = ".int8_scale"
+LEVELS = 127
+PRECISIONS = ("float32", "float16", "bfloat16", "int8")
+FLOATING = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 def checksum(tensors: Mapping[str, Tensor]) -> str:
@@ -70,10 +75,6 @@ def read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return about, tensors
 
 
-CARD = "card.md"
-MAX_CARD_BYTES = 2**20
-
-
 def read_card(folder: Path) -> str:
     """Return the card in a folder, or an empty string if there is none."""
     path = folder / CARD
@@ -97,13 +98,6 @@ def card_description(card: str) -> str:
     return next(iter(card_lines(card)), "")
 
 
-DTYPE = "dtype"  # metadata key of int8 files
-SCALE = ".int8_scale"
-LEVELS = 127
-PRECISIONS = ("float32", "float16", "bfloat16", "int8")
-_FLOATING = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-
-
 def check_precision(dtype: str) -> None:
     """Raise ValueError unless weights can be saved in this precision."""
     if dtype not in PRECISIONS:
@@ -117,8 +111,8 @@ def narrowed(weights: Mapping[str, Tensor], dtype: str | None) -> tuple[dict[str
     """
     if dtype is None:
         return dict(weights), {}
-    if dtype in _FLOATING:
-        return {name: _cast(name, value, _FLOATING[dtype]) for name, value in weights.items()}, {}
+    if dtype in FLOATING:
+        return {name: _cast(name, value, FLOATING[dtype]) for name, value in weights.items()}, {}
     check_precision(dtype)
     found: dict[str, Tensor] = {}
     for name, value in weights.items():
@@ -168,14 +162,6 @@ def widened(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> dict[str
         else:
             weights[name] = value.float() * scale.float().view(-1, *[1] * (value.dim() - 1))
     return weights
-
-
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
-DIGEST = "digest"  # metadata key of the weight file
-MAX_CONFIG_BYTES = 64 * 2**20
-FIELDS = {"method": str, "length": int, "labels": list, "codec": dict, "network": dict, "notes": dict}
-FORMAT = "unnoise-2"
-RENAMED = {".film.": ".adaln.", "network.clock.": "network.time_embed."}  # weight names of format 1 and their present names
 
 
 def read_described(folder: Path) -> Any:
@@ -242,7 +228,7 @@ def upgraded(config: dict[str, Any]) -> dict[str, Any]:
 
 def other_weights(folder: Path) -> str:
     """Return a hint for an error message if a folder has a pickle instead of the weights."""
-    pickled = [path.name for path in folder.iterdir() if path.suffix in (".pt", ".pth", ".bin", ".ckpt", ".pkl")]
+    pickled = [path.name for path in folder.iterdir() if path.suffix in PICKLES]
     return f"; {pickled[0]} is a pickle, which unnoise does not open" if pickled else ""
 
 
@@ -252,7 +238,7 @@ def read_weights(path: Path, belongs_to: str) -> dict[str, Tensor]:
     belongs_to: digest of the configuration and codec. Weights of format 1 have no digest and are not compared.
     Integers are refused unless the metadata states int8 and the file has their scales.
     """
-    if not path.is_file():
+    if not path.is_file():  # reading a pipe may never end
         raise ValueError("it is not an ordinary file")
     with open(path, "rb") as file:
         start = file.read(9)
@@ -262,16 +248,14 @@ def read_weights(path: Path, belongs_to: str) -> dict[str, Tensor]:
     about, found = read_tensors(path)
     if about.get(DIGEST, belongs_to) != belongs_to:
         raise ValueError(f"it was saved with another configuration or codec; {CONFIG} or a codec file was changed since")
-    found = widened(found, about)
-    for name, value in found.items():
+    weights = {}
+    for name, value in widened(found, about).items():
         if not value.is_floating_point():
             raise ValueError(f"the weight {name} has whole numbers ({value.dtype}), not floating-point numbers")
         if not bool(torch.isfinite(value).all()):
             raise ValueError(f"the weight {name} holds numbers that are not finite")
-    return {_present_name(name): value for name, value in found.items()}
-
-
-def _present_name(name: str) -> str:
-    for before, now in RENAMED.items():
-        name = name.replace(before, now)
-    return name
+        present = name
+        for before, now in RENAMED.items():
+            present = present.replace(before, now)
+        weights[present] = value
+    return weights

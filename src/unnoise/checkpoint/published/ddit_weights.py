@@ -1,6 +1,6 @@
-"""The network shared by SEDD, MDLM, BD3-LM, Duo, UDLM, GIDD and Flex-MDM, under one set of tensor names.
+"""Weights of the network ddit, which SEDD, MDLM, BD3-LM, Duo, UDLM, GIDD and Flex-MDM store under the same tensor names.
 
-| their files | our network (network/ddit.py) |
+| their files | our network |
 |---|---|
 | vocab_embed.embedding | embed.weight |
 | sigma_map.mlp.{0,2} | time_embed.{0,2} |
@@ -30,22 +30,10 @@ from unnoise.network.ddit import WAVES, frequencies
 NEVER = -1e6  # a logit, as in MDLM's code
 PREFIXES = ("module.", "_orig_mod.", "model.", "backbone.")
 EMBEDDING, HEAD = "vocab_embed.embedding", "output_layer.linear.weight"
-QKV, CONDITION, HIDDEN = "blocks.0.attn_qkv.weight", "sigma_map.mlp.2.weight", "blocks.0.mlp.0.weight"
+CONDITION, HIDDEN = "sigma_map.mlp.2.weight", "blocks.0.mlp.0.weight"
 LABELS = "cond_map.embedding_table.weight"
 INV_FREQ, COS, SIN = "rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached"
 BUFFERS = (INV_FREQ, COS, SIN, "sampling_eps_min", "sampling_eps_max")
-BLOCK = {
-    "attention_norm.weight": "norm1.weight",
-    "qkv.weight": "attn_qkv.weight",
-    "out.weight": "attn_out.weight",
-    "norm.weight": "norm2.weight",
-    "up.weight": "mlp.0.weight",
-    "up.bias": "mlp.0.bias",
-    "down.weight": "mlp.2.weight",
-    "down.bias": "mlp.2.bias",
-    "adaln.weight": "adaLN_modulation.weight",
-    "adaln.bias": "adaLN_modulation.bias",
-}
 
 
 @dataclass(frozen=True)
@@ -106,15 +94,17 @@ def names(config: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[int, ...]
     yield "time_embed.2.bias", "sigma_map.mlp.2.bias", (condition,)
     if config["labels"]:
         yield "label.weight", LABELS, (config["labels"] + 1, condition)
-    shapes = {
-        **{"attention_norm.weight": (width,), "qkv.weight": (3 * width, width), "out.weight": (width, width)},
-        **{"norm.weight": (width,), "up.weight": (hidden, width), "up.bias": (hidden,)},
-        **{"down.weight": (width, hidden), "down.bias": (width,)},
-        **{"adaln.weight": (6 * width, condition), "adaln.bias": (6 * width,)},
-    }
-    for layer in range(config["depth"]):
-        for ours, theirs in BLOCK.items():
-            yield f"blocks.{layer}.{ours}", f"blocks.{layer}.{theirs}", shapes[ours]
+    for block in (f"blocks.{layer}." for layer in range(config["depth"])):
+        yield block + "attention_norm.weight", block + "norm1.weight", (width,)
+        yield block + "qkv.weight", block + "attn_qkv.weight", (3 * width, width)
+        yield block + "out.weight", block + "attn_out.weight", (width, width)
+        yield block + "norm.weight", block + "norm2.weight", (width,)
+        yield block + "up.weight", block + "mlp.0.weight", (hidden, width)
+        yield block + "up.bias", block + "mlp.0.bias", (hidden,)
+        yield block + "down.weight", block + "mlp.2.weight", (width, hidden)
+        yield block + "down.bias", block + "mlp.2.bias", (width,)
+        yield block + "adaln.weight", block + "adaLN_modulation.weight", (6 * width, condition)
+        yield block + "adaln.bias", block + "adaLN_modulation.bias", (6 * width,)
     yield "norm.weight", "output_layer.norm_final.weight", (width,)
     yield "head.weight", HEAD, (vocab, width)
     yield "head.bias", "output_layer.linear.bias", (vocab,)

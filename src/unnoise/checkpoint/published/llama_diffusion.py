@@ -1,4 +1,4 @@
-"""Diffusion models with a bidirectional network of the Llama type, in Hugging Face folders: one table row per family.
+"""Diffusion language models with a bidirectional network of the Llama type, in Hugging Face folders.
 
 | family | layout | prediction | blocks |
 |---|---|---|---|
@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-from tokenizers import Tokenizer
 
 from unnoise.checkpoint.published.decoder import HUGGINGFACE_NAMES, Names, folder_weights, llama_config
 from unnoise.checkpoint.published.reader import (
@@ -60,7 +58,7 @@ class Family:
 
     types: its `model_type` values in config.json.
     config: function from the folder and its config.json to our network's configuration.
-    block: function from config.json and the model's name to the block size; None means plain masked diffusion.
+    block: function from config.json and the model's name to the block size, where 0 means none; None: never in blocks.
     shift: whether row i − 1 predicts position i.
     usual_mask: mask of the released models, for folders that do not name it.
     """
@@ -69,13 +67,12 @@ class Family:
     types: tuple[str, ...]
     config: Callable[[Path, Mapping[str, Any]], dict[str, Any]] = llama_config
     names: Names = HUGGINGFACE_NAMES
-    block: Callable[[Mapping[str, Any], str], int | None] = lambda described, name: None
+    block: Callable[[Mapping[str, Any], str], int] | None = None
     shift: bool = False
     usual_mask: int | None = None
 
 
-def llada_config(folder: Path, described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return our network's configuration for LLaDA's config.json."""
+def _llada_config(folder: Path, described: Mapping[str, Any]) -> dict[str, Any]:
     expect(
         described,
         **{"block_type": "llama", "activation_type": "silu", "layer_norm_type": "rms", "rope": True, "block_group_size": 1},
@@ -101,28 +98,25 @@ def llada_config(folder: Path, described: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def a2d_block(described: Mapping[str, Any], name: str) -> int | None:
-    """Return Tiny-A2D's block size: 32 unless stated, and None unless stated or named bd3lm."""
-    return read_int(described, "block_size", 32) if "block_size" in described or "bd3lm" in name else None
+def _a2d_block(described: Mapping[str, Any], name: str) -> int:
+    return read_int(described, "block_size", 32) if "block_size" in described or "bd3lm" in name else 0
 
 
-def sdar_block(described: Mapping[str, Any], name: str) -> int:
-    """Return SDAR's block size: stated, the number after -b in the name, or 4."""
+def _sdar_block(described: Mapping[str, Any], name: str) -> int:
     named = re.search(r"-b(\d{1,4})(?!\w)", name)
     return read_int(described, "block_size", int(named[1]) if named else 4)
 
 
-def fast_dllm_block(described: Mapping[str, Any], name: str) -> int:
-    """Return Fast-dLLM's block size: 32 unless stated."""
+def _fast_dllm_block(described: Mapping[str, Any], name: str) -> int:
     return read_int(described, "bd_size", 32)
 
 
 FAMILIES = (
-    Family("LLaDA", ("llada",), config=llada_config, names=LLADA_NAMES),
+    Family("LLaDA", ("llada",), config=_llada_config, names=LLADA_NAMES),
     Family("Dream", ("Dream",), shift=True, usual_mask=151_666),
-    Family("A2D", ("a2d-qwen3", "a2d-qwen2", "a2d-llama"), block=a2d_block, usual_mask=151_669),
-    Family("SDAR", ("sdar",), block=sdar_block, usual_mask=151_669),
-    Family("Fast-dLLM v2", ("Fast_dLLM_Qwen",), block=fast_dllm_block, shift=True, usual_mask=151_665),
+    Family("A2D", ("a2d-qwen3", "a2d-qwen2", "a2d-llama"), block=_a2d_block, usual_mask=151_669),
+    Family("SDAR", ("sdar",), block=_sdar_block, usual_mask=151_669),
+    Family("Fast-dLLM v2", ("Fast_dLLM_Qwen",), block=_fast_dllm_block, shift=True, usual_mask=151_665),
 )
 
 
@@ -130,13 +124,14 @@ def read_family(family: Family, folder: Path, described: Mapping[str, Any], choi
     """Return the diffusion model of a family in a folder."""
     config = family.config(folder, described)
     vocab, length = config["outputs"], min(config["length"], MAX_LENGTH)
-    block = family.block(described, choices.name)
+    block = family.block(described, choices.name) if family.block else 0
     tokenizer = find_tokenizer(folder, gpt2=False)
     mask, guess = choices.mask_token, ""
     if mask is None:
         mask = read_token(described, "mask_token_id", vocab)
     if mask is None and tokenizer is not None:
-        mask = _named_mask(folder, tokenizer)
+        named = (special_token(folder, tokenizer, "mask_token"), *(tokenizer.token_to_id(name) for name in MASKS))
+        mask = next((number for number in named if number is not None), None)
     if mask is None and family.usual_mask is not None and family.usual_mask < vocab:
         mask = family.usual_mask
     if mask is None:
@@ -146,7 +141,7 @@ def read_family(family: Family, folder: Path, described: Mapping[str, Any], choi
     config |= {"shift": True} if family.shift else {}
     return Published(
         family=family.name,
-        method=choices.method or (MASKED if block is None else f"bd3lm:block={block}"),
+        method=choices.method or (f"bd3lm:block={block}" if block else MASKED),
         network="llama",
         config=config,
         codec=codec_for(tokenizer, vocab, read_token(described, "eos_token_id", vocab)),
@@ -154,11 +149,6 @@ def read_family(family: Family, folder: Path, described: Mapping[str, Any], choi
         weights=lambda: folder_weights(folder, family.names, config),
         guess=guess,
     )
-
-
-def _named_mask(folder: Path, tokenizer: Tokenizer) -> int | None:
-    named = (special_token(folder, tokenizer, "mask_token"), *(tokenizer.token_to_id(name) for name in MASKS))
-    return next((number for number in named if number is not None), None)
 
 
 FAMILY_READERS = tuple(type_reader(*family.types, read=partial(read_family, family)) for family in FAMILIES)

@@ -43,7 +43,9 @@ def read_md4(folder: Path, described: Mapping[str, Any], choices: Choices) -> Pu
         raise ValueError(f"its noise_schedule must be a name, found {str(schedule)[:60]}")
     named = f"md4:offset={OFFSET},schedule={schedule}"
     method(named)  # raises ValueError for an unknown schedule
-    file = _file(folder)
+    file = next((folder / name for name in FILES if (folder / name).is_file()), None)
+    if file is None:
+        raise ValueError(f"{' or '.join(FILES)} is missing: save the parameters with numpy, names joined by /")
     hidden = _shapes(file).get(f"{ROOT}Transformer_0/TransformerBlock_0/feed_forward/w1/kernel", ())
     config = {
         "inputs": vocab + 1,
@@ -72,13 +74,6 @@ def read_md4(folder: Path, described: Mapping[str, Any], choices: Choices) -> Pu
         weights=lambda: _weights(file, config),
         notes={"file": file.name},
     )
-
-
-def _file(folder: Path) -> Path:
-    for name in FILES:
-        if (folder / name).is_file():
-            return folder / name
-    raise ValueError(f"{' or '.join(FILES)} is missing: save the parameters with numpy, names joined by /")
 
 
 def _shapes(file: Path) -> dict[str, tuple[int, ...]]:

@@ -1,6 +1,6 @@
-"""The interface of readers of published checkpoints, and the model that a reader returns.
+"""The interface of readers of published checkpoints, and checked access to the fields of their config.json.
 
-Checked access to the fields of a published config.json. All functions raise ValueError for a value of the wrong type.
+The functions raise ValueError for a value of the wrong type.
 """
 
 import math
@@ -18,8 +18,7 @@ MAX_INT = 2**31
 
 def read_int(described: Mapping[str, Any], name: str, default: int | None = None) -> int:
     """Return an integer ≥ 1, or the default if the field is missing or null."""
-    value = described.get(name)
-    value = default if value is None else value
+    value = default if described.get(name) is None else described[name]
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < MAX_INT:
         raise ValueError(f"its {name} must be a whole number ≥ 1, found {_short(value)}")
     return value
@@ -27,8 +26,7 @@ def read_int(described: Mapping[str, Any], name: str, default: int | None = None
 
 def read_number(described: Mapping[str, Any], name: str, default: float | None = None) -> float:
     """Return a finite number > 0, or the default if the field is missing or null."""
-    value = described.get(name)
-    value = default if value is None else value
+    value = default if described.get(name) is None else described[name]
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise ValueError(f"its {name} must be a number > 0, found {_short(value)}")
     return float(value)
@@ -36,8 +34,7 @@ def read_number(described: Mapping[str, Any], name: str, default: float | None =
 
 def read_bool(described: Mapping[str, Any], name: str, default: bool = False) -> bool:
     """Return a boolean, or the default if the field is missing or null."""
-    value = described.get(name)
-    value = default if value is None else value
+    value = default if described.get(name) is None else described[name]
     if not isinstance(value, bool):
         raise ValueError(f"its {name} must be true or false, found {_short(value)}")
     return value
