@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.svm import SVC
 
 import unnoise
-from unnoise.data.images import digits
+from unnoise.data.documents import digits
 
 
 def flat(pictures: np.ndarray) -> np.ndarray:

@@ -35,7 +35,7 @@ import torch
 import unnoise
 from unnoise.apps.spelling import FILE, Words, model_words
 from unnoise.cli.main import main as command
-from unnoise.data.images import images
+from unnoise.data.documents import images
 from unnoise.training.checkpointing import has_state
 from unnoise.training.trainer import TrainingRun
 from unnoise.training.training_options import TrainingOptions

@@ -20,7 +20,7 @@ import forked
 import unnoise
 from unnoise.cli.main import main
 from unnoise.data.corpus import corpus
-from unnoise.data.images import images
+from unnoise.data.documents import images
 from unnoise.files import locked, read_bytes
 from unnoise.training.trainer import DivergedError, TrainingRun
 from unnoise.training.training_options import TrainingOptions

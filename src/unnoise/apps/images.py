@@ -1,9 +1,11 @@
 """`unnoise inpaint`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 from tyro.conf import arg
 
 from unnoise.cli.command_base import at_least, open_model
@@ -24,10 +26,8 @@ class InpaintCommand(WritingCommand):
     out: Annotated[Path, arg(help="Output file, .png.")] = Path("inpainting.png")
 
     def run(self) -> int:
-        import numpy as np
-
+        from unnoise.data.codec_names import Pixels
         from unnoise.data.corpus import corpus
-        from unnoise.data.images import Pixels, half
         from unnoise.files import check_writable
 
         at_least(1, images=self.images)
@@ -43,3 +43,21 @@ class InpaintCommand(WritingCommand):
             rows += [picture, shown, *model.draw(self.num_samples, picture, known, **self.options())]
         self.say_recommended(model)
         return write_sheet(np.stack(rows), self.out, self.as_json, columns=2 + self.num_samples)
+
+
+def half(shape: Sequence[int], which: str) -> np.ndarray:
+    """Return a mask of the upper, lower, left or right half of an image: bool of its shape."""
+    known = np.zeros(tuple(shape), dtype=bool)
+    rows, columns = shape[0] // 2, shape[1] // 2
+    match which:
+        case "upper":
+            known[:rows] = True
+        case "lower":
+            known[rows:] = True
+        case "left":
+            known[:, :columns] = True
+        case "right":
+            known[:, columns:] = True
+        case _:
+            raise ValueError(f"a half must be upper, lower, left or right, found {which!r}")
+    return known

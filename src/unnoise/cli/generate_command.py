@@ -3,6 +3,8 @@
 `unnoise generate` with several models: texts of the same seed in columns.
 """
 
+import importlib.util
+import io
 import json
 import os
 import sys
@@ -284,8 +286,30 @@ class CompleteCommand(WritingCommand):
 
 def write_sheet(pictures: Any, out: Path, as_json: bool, columns: int = 10) -> int:
     """Write images as one PNG and print its name."""
-    from unnoise.data.images import sheet
-
     sheet(pictures, min(columns, len(pictures)), out)
     print(json.dumps({"out": str(out), "images": len(pictures)}) if as_json else f"wrote {out}: {len(pictures)} images")
     return 0
+
+
+def sheet(pictures: Any, columns: int, path: Path) -> None:
+    """Write images [N, H, W(, C)] as one enlarged PNG with `columns` images per row."""
+    if importlib.util.find_spec("PIL") is None:
+        raise ValueError("pictures need Pillow: pip install 'unnoise[images]'")
+    import numpy as np
+    from PIL import Image
+
+    from unnoise.data.codec_names import coloured
+    from unnoise.files import write_atomically
+
+    colour = coloured(pictures, 4)
+    n, height, width, _ = colour.shape
+    scale = max(1, 48 // height)
+    rows = -(-n // columns)
+    page = np.full((rows * (height + 1) + 1, columns * (width + 1) + 1, 3), 128, dtype=np.uint8)
+    for i, picture in enumerate(colour):
+        top, left = (i // columns) * (height + 1) + 1, (i % columns) * (width + 1) + 1
+        page[top : top + height, left : left + width] = picture
+    large = np.repeat(np.repeat(page, scale, 0), scale, 1)
+    content = io.BytesIO()
+    Image.fromarray(large).save(content, format="PNG")
+    write_atomically(path, content.getvalue())

@@ -1,11 +1,10 @@
-"""Codecs by name: text8, bytes, chars, bpe-4096, gpt2:FOLDER, auto, registered codecs, and the codecs of models.
+"""Codecs by name, and the codecs of token numbers, of text8 with special tokens, and of images.
 
-Tokens as plain numbers, for a model without a tokenizer.
-
-text8 with the special tokens of MDLM and UDLM: 35 tokens, 27 of them symbols.
+The names are text8, bytes, chars, bpe-4096, gpt2:FOLDER, auto, registered codecs, and folders of models or token shards.
 """
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from unnoise.data.codec import BLANK, Characters, Codec, Text8, Tokens, check_no_detail, check_texts
-from unnoise.data.images import Pixels
 from unnoise.data.tokenizer import Bpe, Bytes, Gpt2, PretrainedTokenizer, Text8Bpe
 from unnoise.files import BUNDLED, read_bytes
 from unnoise.registry import find, register_builtin, registered
@@ -102,6 +100,60 @@ class Text8Specials(Codec):
 
     def show(self, token: int) -> str:
         return "¶" if token == self.end else self._symbols.show(token - len(SPECIALS)) if token >= len(SPECIALS) else "▯"
+
+
+class Pixels(Codec):
+    """Mapping between uint8 images of one shape and tokens [H·W·C] with `levels` values; lossless for 256 levels."""
+
+    kind = "pixels"
+    unit = "dimension"
+
+    def __init__(self, shape: Sequence[int], levels: int = 256):
+        if not 2 <= levels <= 256:
+            raise ValueError(f"pixels must have 2 to 256 levels, found {levels}")
+        self.shape, self.levels = tuple(int(n) for n in shape), levels
+        self.vocab = levels
+        self.length = math.prod(self.shape)
+        self.grid = self.shape[0], self.length // self.shape[0]
+        self.channels = math.prod(self.shape[2:])
+
+    def encode_image(self, image: np.ndarray) -> Tokens:
+        """Return the tokens [n] of a uint8 image [H, W] or [H, W, C]."""
+        if tuple(image.shape) != self.shape or image.dtype != np.uint8:
+            raise ValueError(f"expected a uint8 image of shape {list(self.shape)}, found {image.dtype} {list(image.shape)}")
+        return np.rint(image.reshape(-1) * ((self.levels - 1) / 255)).astype(np.int64)
+
+    def decode_image(self, tokens: Sequence[int] | Tokens) -> np.ndarray:
+        """Return the uint8 image of tokens [n]."""
+        return np.rint(np.asarray(tokens) * (255 / (self.levels - 1))).astype(np.uint8).reshape(self.shape)
+
+    def encode(self, text: str, strict: bool = False) -> Tokens:
+        raise ValueError("this is a model of images, which cannot encode text")
+
+    def decode(self, tokens: Sequence[int] | Tokens) -> str:
+        return " ".join(str(int(token)) for token in tokens)
+
+    def show(self, token: int) -> str:
+        return " ░▒▓█"[round(4 * token / (self.levels - 1))]
+
+    def show_states(self, states: Sequence[int]) -> list[str]:
+        """Return a picture of characters with square pixels and one line for each row."""
+        wide = 2 if self.channels == 1 else 1
+        shown = [(self.show(state) if state < self.vocab else BLANK) * wide for state in states]
+        return [pixel + "\n" * ((i + 1) % self.grid[1] == 0) for i, pixel in enumerate(shown)]
+
+    def config(self) -> dict[str, Any]:
+        return {"shape": list(self.shape), "levels": self.levels}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], folder: Path) -> "Pixels":
+        return Pixels(config["shape"], config["levels"])
+
+
+def coloured(pictures: np.ndarray, axes: int) -> np.ndarray:
+    """Convert grey pictures, with or without a channel axis of length 1, to RGB. axes: number of axes of the result."""
+    last = pictures if pictures.ndim == axes else pictures[..., None]
+    return np.repeat(last, 3, -1) if last.shape[-1] == 1 else last
 
 
 register_builtin("codec", {"text8": Text8, "bytes": Bytes, "chars": Characters, "bpe": Bpe, "gpt2": Gpt2})

@@ -25,8 +25,7 @@ from torch import Tensor
 
 from unnoise.data.codec import SAMPLE, Codec, token_dtype
 from unnoise.data.codec_names import codec as make_codec, codec_kind
-from unnoise.data.documents import Documents, read_jsonl, rows_as_lines, token_rows
-from unnoise.data.images import digits, images
+from unnoise.data.documents import Documents, digits, images, read_jsonl, rows_as_lines, token_rows
 from unnoise.data.mixture import Mixture, mixture_parts
 from unnoise.data.shard_files import SPLITS, is_prepared, split_documents, split_name
 from unnoise.data.shards import ShardedCorpus

@@ -1,23 +1,26 @@
-"""Texts in memory: a list of strings, an iterable, a 🤗 dataset or JSON lines, with or without labels.
-
-Texts in tables (.csv): in the only column, or in chosen columns.
-"""
+"""Data in memory: texts from lists, iterables, 🤗 datasets, JSON lines and tables, and images from .npz files."""
 
 import csv
+import importlib.util
 import io
 import json
+import zipfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from unnoise.data.codec import SAMPLE, Codec, check_end
-from unnoise.data.codec_names import AUTO, codec as make_codec
+from unnoise.data.codec_names import AUTO, Pixels, codec as make_codec
 from unnoise.data.shard_files import split_documents, split_name
 from unnoise.data.texts import LabelledWindows, Segmentation, SequenceData, Sequences, Source, Windows
 
+MAX_LABELS = 100_000
+MAX_UNPACKED_BYTES = 2 * 2**30
 SEPARATOR = " "  # between texts of one stream, if the codec has no EOS token
 
 
@@ -206,3 +209,102 @@ def _rows(table: str, name: str) -> list[list[str]]:
         return [row for row in csv.reader(io.StringIO(table, newline="")) if row]
     except csv.Error as error:
         raise ValueError(f"{name} is not a table: {error}") from error
+
+
+@dataclass(frozen=True)
+class Images(Source):
+    """uint8 images [N, H, W] or [N, H, W, C] and labels [N] for each split. levels: number of values of a pixel."""
+
+    name: str
+    pictures: dict[str, np.ndarray]
+    labels: dict[str, np.ndarray]
+    levels: int = 256
+    label_names: tuple[str, ...] = ()
+
+    @property
+    def splits(self) -> list[str]:
+        return list(self.pictures)
+
+    def codec(self, name: str, cut: Segmentation = "windows") -> Codec:
+        if name not in ("auto", Pixels.kind):
+            raise ValueError(f"{self.name} holds images: use --codec auto instead of {name!r}")
+        return Pixels(next(iter(self.pictures.values())).shape[1:], self.levels)
+
+    def texts(self, codec: Codec, split: str, length: int, cut: Segmentation = "windows") -> SequenceData:
+        self.check_split(split)
+        pictures = self.pictures[split]
+        if not isinstance(codec, Pixels) or codec.shape != pictures.shape[1:]:
+            raise ValueError(f"this model cannot use images of shape {list(pictures.shape[1:])}, the shape of {self.name}")
+        rows = torch.from_numpy(np.stack([codec.encode_image(picture) for picture in pictures]))
+        labels = torch.from_numpy(self.labels[split].astype(np.int64)) if self.label_names else None
+        return Sequences.from_table(rows, labels)
+
+
+def digits() -> Images:
+    """Load 1,797 handwritten digits of 8 × 8 pixels with 17 levels. A tenth is held out for valid, another for test."""
+    if importlib.util.find_spec("sklearn") is None:
+        raise ValueError("the digits are in scikit-learn: pip install 'unnoise[images]'")
+    from sklearn.datasets import load_digits
+
+    flat, target = (np.asarray(array) for array in load_digits(return_X_y=True))
+    pictures = np.rint(flat.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
+    part = np.arange(len(pictures)) % 10
+    chosen = {"train": part < 8, "valid": part == 8, "test": part == 9}
+    return Images(
+        "digits",
+        {split: pictures[rows] for split, rows in chosen.items()},
+        {split: target[rows] for split, rows in chosen.items()},
+        levels=17,
+        label_names=tuple("0123456789"),
+    )
+
+
+def images(path: Path) -> Images:
+    """Load images from an .npz file with uint8 arrays train (or x_train) and test, [N, H, W(, C)], and optionally labels.
+
+    Every tenth training image is held out for valid.
+    """
+    arrays = read_arrays(path)
+    pictures = {name: array for name, array in arrays.items() if array.dtype == np.uint8 and array.ndim in (3, 4)}
+    train = next((name for name in pictures if "train" in name), None)
+    test = next((name for name in pictures if "test" in name), None)
+    if train is None or test is None:
+        raise ValueError(
+            f"{path} needs uint8 arrays of images with train and test in their names, found {', '.join(arrays) or 'nothing'}"
+        )
+    if len(pictures[train]) < 10 or not len(pictures[test]) or not pictures[train][0].size:
+        raise ValueError(f"{path} needs at least ten images to train on and one to test on, none of them empty")
+    if pictures[train].shape[1:] != pictures[test].shape[1:]:
+        raise ValueError(f"the images in {path} have two shapes, {pictures[train].shape[1:]} and {pictures[test].shape[1:]}")
+    held_out = np.arange(len(pictures[train])) % 10 == 9
+    labels = {split: _labels(arrays, split, len(pictures[name])) for split, name in (("train", train), ("test", test))}
+    known = all(found is not None for found in labels.values())
+    both = {split: found if found is not None else np.zeros(0) for split, found in labels.items()}
+    return Images(
+        path.name,
+        {"train": pictures[train][~held_out], "valid": pictures[train][held_out], "test": pictures[test]},
+        {"train": both["train"][~held_out], "valid": both["train"][held_out], "test": both["test"]} if known else {},
+        label_names=tuple(map(str, range(int(max(both["train"].max(), both["test"].max())) + 1))) if known else (),
+    )
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Load the arrays of an .npz file. A file that would unpack to more than 2 GiB is refused before it is unpacked."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+        if size > MAX_UNPACKED_BYTES:
+            raise ValueError(f"it would unpack to {size:,} bytes, more than the limit of {MAX_UNPACKED_BYTES:,}")
+        with np.load(path, allow_pickle=False) as found:
+            return {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, SyntaxError) as error:
+        raise ValueError(f"cannot read {path}: {error}") from error
+
+
+def _labels(arrays: dict[str, np.ndarray], split: str, count: int) -> np.ndarray | None:
+    for name, array in arrays.items():
+        if split in name and array.size == count and np.issubdtype(array.dtype, np.integer):
+            if int(array.min()) < 0 or int(array.max()) >= MAX_LABELS:
+                raise ValueError(f"labels must be 0 to {MAX_LABELS - 1}, found {int(array.min())} to {int(array.max())}")
+            return array.reshape(-1)
+    return None

@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from unnoise import MeanPrediction, Model, train
+from unnoise.apps.images import half
+from unnoise.cli.generate_command import sheet
 from unnoise.cli.main import main
 from unnoise.data import Pixels, Text8
 from unnoise.data.corpus import corpus
-from unnoise.data.images import half, images, sheet
+from unnoise.data.documents import images
 from unnoise.network.transformer import Convolution, Transformer, TransformerConfig, rotary_angles
 
 

@@ -17,10 +17,10 @@ from starlette.testclient import TestClient
 import unnoise
 from browser import choose_model, chromium, opened, reload, run, wait_for_frames
 from studio_server import client_of, listening, tiny
+from unnoise.apps.images import half
 from unnoise.apps.studio import make_app, server
 from unnoise.cli.main import main
 from unnoise.data import Pixels
-from unnoise.data.images import half
 
 HALVES = ("upper", "lower", "left", "right")
 

@@ -13,7 +13,7 @@ import numpy as np
 from unnoise.apps.plots.style import drawing, look
 from unnoise.apps.plots.tokens import SMALL, Kind, Row, plot_rows
 from unnoise.data import Pixels
-from unnoise.data.images import coloured
+from unnoise.data.codec_names import coloured
 from unnoise.files import write_atomically
 from unnoise.model.generate import Step
 from unnoise.model.model import Model

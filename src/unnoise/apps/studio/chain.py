@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from itertools import chain as joined, zip_longest
 from typing import Any, NamedTuple, TypeVar
 
+from unnoise.apps.images import half
 from unnoise.apps.studio.jobs import Message, Steps
 from unnoise.apps.studio.models import NETWORK_CALLS, LoadedModel, Models, most_images
 from unnoise.apps.studio.request import MOST_SEED, MOST_STEPS, BadRequest, RequestFields
 from unnoise.data import Codec, Pixels
-from unnoise.data.images import half
 from unnoise.model.generate import Step, frames
 from unnoise.model.model import Model
 from unnoise.model.template import GAP, Template
