@@ -133,6 +133,7 @@ def json_hash(content: Any) -> str:
 
 
 def file_hash(path: Path) -> str:
+    """Return the hash of a file's content."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 

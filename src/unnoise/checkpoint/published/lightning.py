@@ -17,7 +17,8 @@ from unnoise.checkpoint.published.reader import Choices, Published, Reader, read
 from unnoise.checkpoint.published.tensor_files import check_state_dict, plain, read_pickle
 
 CKPT = ".ckpt"
-UNIFORM = ("duo", "duo_base", "distillation", "udlm")  # algorithm names in Duo's code
+# names of algorithms in the papers' code; None: an older configuration, which has no name
+UNIFORM, BLOCKS, MASKED, SCORES = ("duo", "duo_base", "distillation", "udlm"), ("bd3lm",), (None, "mdlm"), (None, "sedd")
 
 
 def checkpoint_file(path: Path) -> Path | None:
@@ -87,13 +88,13 @@ def lightning_layout(config: Mapping[str, Any]) -> Layout:
     fields: dict[str, Any]
     if name in UNIFORM or (name is None and config.get("diffusion") == "uniform"):
         fields = {"layout": "duo", "method": "udlm"} if name in UNIFORM else {"layout": "udlm", "method": "udlm:eps=0.0"}
-    elif name == "bd3lm" and parameterization == "subs" and not time:
+    elif name in BLOCKS and parameterization == "subs" and not time:
         block = read_int(config if "block_size" in config else algorithm, "block_size")
         fields = {"layout": "bd3lm", "method": f"bd3lm:block={block}", "special": 1, "own_mask": True}
-    elif name in (None, "mdlm") and parameterization == "subs":
+    elif name in MASKED and parameterization == "subs":
         fields = {"layout": "mdlm", "method": "mdlm:time=true" if time else "mdlm", "special": 1, "own_mask": True}
         fields["time_fields"] = noise_options(section(config, "noise"))[1] if time else {}
-    elif name in (None, "sedd") and parameterization == "sedd" and time:
+    elif name in SCORES and parameterization == "sedd" and time:
         fields = {"layout": "sedd", "method": "sedd-absorb", "special": 1}
         fields["time_fields"] = noise_options(section(config, "noise"))[1]
     else:
