@@ -100,7 +100,7 @@ def test_a_method_that_overrides_nothing_has_a_docstring() -> None:
                 if (
                     attribute not in ("forward", "backward", "run")  # a command describes itself
                     and inspect.isfunction(value)
-                    and len(definition(value).body) > 1
+                    and statements(value) > 1
                     and not inspect.getdoc(vars(thing)[attribute])
                     and not any(
                         inspect.getdoc(vars(base).get(attribute)) for base in thing.__mro__[1:] if attribute in vars(base)
@@ -110,10 +110,10 @@ def test_a_method_that_overrides_nothing_has_a_docstring() -> None:
     assert not missing
 
 
-def definition(function: Callable[..., object]) -> ast.FunctionDef | ast.AsyncFunctionDef:
-    (found,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
-    assert isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef)
-    return found
+def statements(function: Callable[..., object]) -> int:
+    """Return the number of statements of a function, 0 for a function that a decorator made."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    return sum(len(node.body) for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def test_no_dispatch_by_name() -> None:
