@@ -14,8 +14,8 @@ pytest.importorskip("uvicorn")
 from starlette.testclient import TestClient
 
 from studio_server import client_of, tiny
-from unnoise.apps.studio import access as studio_address, make_app, serve, server
-from unnoise.apps.studio.access import find_address
+from unnoise.apps.studio import make_app, serve, server
+from unnoise.apps.studio.server import find_address
 from unnoise.cli.main import main
 
 TOKEN = "a-token-of-this-test"
@@ -88,7 +88,7 @@ def test_a_host_that_cannot_be_found_is_refused(folder: Path, monkeypatch: pytes
     def unknown(*args: Any, **options: Any) -> Any:
         raise socket.gaierror(-2, "Name or service not known")
 
-    monkeypatch.setattr(studio_address.socket, "getaddrinfo", unknown)
+    monkeypatch.setattr(server.socket, "getaddrinfo", unknown)
     with pytest.raises(ValueError, match=r"the host .nowhere\.example. cannot be found: .*not known"):
         serve([folder], "nowhere.example", port=0)
 

@@ -1,41 +1,41 @@
 """The studio as a web application: its routes, its models and its job queue."""
 
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from unnoise.apps.studio import views
-from unnoise.apps.studio.access import AccessCheck, check_host, check_token
-from unnoise.apps.studio.chain import images, requested_model
 from unnoise.apps.studio.completions import complete, completion_body, completion_events, requested_stream
 from unnoise.apps.studio.jobs import EXCEPTION_HANDLERS, Job, JobQueue, JobStream, Steps, all_messages, begun, encoded
-from unnoise.apps.studio.models import Models
-from unnoise.apps.studio.request import BadRequest, RequestFields, read_fields
-from unnoise.apps.studio.views import back, noise, side_by_side
+from unnoise.apps.studio.models import Models, description, unknown_model
+from unnoise.apps.studio.request import RequestFields, read_fields
+from unnoise.apps.studio.server import EVERYWHERE, AccessCheck, check_host, check_token, find_address, server_config
 
 PAGE = {"/": ("page.html", "text/html"), "/page.css": ("page.css", "text/css"), "/page.js": ("page.js", "text/javascript")}
 STREAMED = {
     "chain": views.chain,
-    "images": images,
+    "images": views.images,
     "infill": views.infill,
     "correct": views.correct,
     "compare": views.compare,
-    "side_by_side": side_by_side,
-    "back": back,
+    "side_by_side": views.side_by_side,
+    "back": views.back,
 }
 ANSWERED = {
     "candidates": views.candidates,
     "blank": views.blank,
     "schedule": views.schedule,
     "replay": views.replay,
-    "noise": noise,
+    "noise": views.noise,
 }
 
 View = Callable[[Models, RequestFields], Steps]
@@ -71,12 +71,12 @@ class StudioRoutes:
 
     async def describe_model(self, request: Request) -> Response:
         """Load a model and describe it."""
-        fields = RequestFields({"model": request.path_params["name"]})
+        name = request.path_params["name"]
 
-        def look() -> Steps:
-            yield requested_model(self.models, fields).description()
+        def describe() -> Steps:
+            yield description(name, self.models.open(name))
 
-        return JSONResponse((await all_messages(request, self.start(request, look())))[-1])
+        return JSONResponse((await all_messages(request, self.start(request, describe())))[-1])
 
     def streamed(self, view: View) -> Handler:
         """Return a handler that streams the messages of a view as JSON lines."""
@@ -105,18 +105,16 @@ class StudioRoutes:
         """Describe a text model as OpenAI's clients expect it."""
         name = request.path_params["name"]
         if name not in self.models.text_names:
-            raise BadRequest(
-                f"There is no model {name[:40]!r} for text here.", status=404, param="model", code="model_not_found"
-            )
+            raise unknown_model(name, "for text here")
         return JSONResponse(_openai_model(name))
 
     async def completions(self, request: Request) -> Response:
         """Complete a prompt, or fill in between prompt and suffix, as OpenAI's clients expect it."""
         fields = await read_fields(request)
-        stream = requested_stream(fields)
-        job = self.start(request, complete(self.models, fields))
-        if stream.wanted:
-            return JobStream(job, completion_events(await begun(job), stream.usage), "text/event-stream")
+        stream, with_usage = requested_stream(fields)
+        job = self.start(request, complete(self.models, fields, stream))
+        if stream:
+            return JobStream(job, completion_events(await begun(job), with_usage), "text/event-stream")
         return JSONResponse(completion_body(await all_messages(request, job)))
 
 
@@ -165,3 +163,25 @@ def make_app(
     app.state.jobs = jobs
     app.add_middleware(AccessCheck, host=host, token=token)
     return app
+
+
+def serve(
+    models: Iterable[str | Path],
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    device: str = "cpu",
+    token: str | None = None,
+) -> None:
+    """Run the studio at http://host:port until interrupted; port 0 is any free port.
+
+    token: access token of clients. If other machines can reach the host, the default is a random token, which is printed.
+    """
+    address = find_address(host)
+    if token is None and not address.is_loopback:
+        token = secrets.token_urlsafe(24)
+    app = make_app(models, address.host, device, token=token)
+    listener = address.listen(port)
+    print(f"unnoise studio: {address.url(listener.getsockname()[1], token)}", flush=True)
+    if address.host in EVERYWHERE:
+        print(f"From another machine, replace {address.host} by this machine's IP address.", flush=True)
+    uvicorn.Server(server_config(app)).run(sockets=[listener])

@@ -28,7 +28,7 @@ class StudioCommand:
 
     def run(self) -> int:
         try:
-            from unnoise.apps.studio import serve
+            from unnoise.apps.studio.app import serve
         except ModuleNotFoundError as error:
             raise ValueError("the studio needs starlette and uvicorn: pip install 'unnoise[studio]'") from error
         named = {path.name: path for path in model_folders() if bundled(path)}

@@ -6,10 +6,9 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from unnoise.apps.studio.chain import ChainRun, requested_text_model, sampling_options
-from unnoise.apps.studio.jobs import Message, Steps, encoded
-from unnoise.apps.studio.models import Models
-from unnoise.apps.studio.request import MOST_CHARACTERS, MOST_SEED, MOST_STEPS, BadRequest, RequestFields
+from unnoise.apps.studio.jobs import BadRequest, Message, Steps, encoded
+from unnoise.apps.studio.models import ChainRun, Models
+from unnoise.apps.studio.request import MOST_STEPS, Field, RequestFields, requested_model
 from unnoise.model.model import Model
 from unnoise.model.template import GAP, MARKS, MASK, WORD, as_suffix, given_sides
 
@@ -26,7 +25,7 @@ NEUTRAL = {
 
 @dataclass(frozen=True)
 class CompletionRequest:
-    """A parsed request: for each prompt, the likeliest `n` of `best_of` samples with at most `rooms` tokens."""
+    """A parsed request: for each prompt, the likeliest `n` of `best_of` samples with at most `rooms` new tokens."""
 
     name: str
     model: Model
@@ -59,83 +58,64 @@ class Completion(NamedTuple):
     confidence: float
 
 
-class StreamRequest(NamedTuple):
-    """The requested form of a response: streamed or not, with or without a final message on token usage."""
-
-    wanted: bool
-    usage: bool
-
-
 # ---- requests -----------------------------------------------------------------------------------------------------------
 
 
-def requested_stream(fields: RequestFields) -> StreamRequest:
-    """Return the fields `stream` and `stream_options`."""
-    wanted = fields.flag("stream")
-    fields.ignore("stream_options")
-    options = fields.body.get("stream_options")
+def requested_stream(fields: RequestFields) -> tuple[bool, bool]:
+    """Return whether the response is streamed, and whether a final message reports the token usage."""
+    stream, options = fields.take("stream", Field(bool, False)), fields.raw("stream_options")
     if options is None:
-        return StreamRequest(wanted, False)
-    if not wanted:
+        return stream, False
+    if not stream:
         raise BadRequest("The field 'stream_options' goes with stream: true.", param="stream_options")
     try:
         inner = RequestFields(options)
-        usage = inner.flag("include_usage")
+        usage = inner.take("include_usage", Field(bool, False))
         inner.done()
     except BadRequest as error:
         raise BadRequest(f"In 'stream_options': {error}", param="stream_options") from error
-    return StreamRequest(wanted, usage)
+    return stream, usage
 
 
-def requested_completion(models: Models, fields: RequestFields) -> CompletionRequest:
+def requested_completion(models: Models, fields: RequestFields, stream: bool) -> CompletionRequest:
     """Return all other fields, or raise BadRequest for a wrong or unknown one."""
     for name, values in NEUTRAL.items():
-        fields.ignore(name)
-        if (value := fields.body.get(name)) is not None and value not in values:
+        if (value := fields.raw(name)) is not None and value not in values:
             raise BadRequest(f"The field {name!r} is not supported.", param=name)
-    default = (models.text_names or models.names)[-1]
-    model = requested_text_model(models, fields, default)
-    prompts, suffix = _prompts(fields), fields.text("suffix", "")
+    default = (models.text_names or [models.default])[-1]
+    model = requested_model(models, fields, default)
+    prompts = fields.take("prompt", Field(str, [""], count=MOST_PROMPTS, alone=True))
+    suffix = fields.take("suffix", Field(str, ""))
+    if not prompts:
+        raise BadRequest("The field 'prompt' must hold at least one text.", param="prompt")
     if any(MARKS.search(text) for text in (*prompts, suffix)):
         raise BadRequest(
             f"A prompt cannot hold {MASK}, {GAP} or {WORD}: send the text after the blank as the suffix.", param="prompt"
         )
-    n = fields.whole("n", 1, MOST_CHOICES, default=1)
-    best_of = fields.whole("best_of", n, MOST_DRAWN, default=n)
-    if best_of > n and fields.body.get("stream"):
+    n = fields.take("n", Field(int, 1, least=1, most=MOST_CHOICES))
+    best_of = fields.take("best_of", Field(int, n, least=n, most=MOST_DRAWN))
+    if best_of > n and stream:
         raise BadRequest("The field 'best_of' chooses among whole texts, which cannot be streamed.", param="best_of")
     rooms = [_room(model, prompt, suffix, fields) for prompt in prompts]
-    seed = fields.whole("seed", 0, MOST_SEED, default=secrets.randbelow(2**31))
-    if not fields.given("steps") and "steps" not in model.sampling:
-        fields.body["steps"] = min(MOST_STEPS, max(16, *rooms))
-    options = sampling_options(model, fields) | {"seed": seed}
-    stops, echo = _stops(fields), fields.flag("echo")
-    fields.text("user", "")
+    steps = None if "steps" in model.sampling else min(MOST_STEPS, max(16, *rooms))
+    options = fields.sampling(model, steps=steps, seed=secrets.randbelow(2**31))
+    stops = fields.take("stop", Field(str, (), most=100, count=4, alone=True))
+    echo = fields.take("echo", Field(bool, False))
+    fields.take("user", Field(str, ""))
     fields.done()
-    name = fields.text("model", default)
-    stream = bool(fields.body.get("stream"))
     return CompletionRequest(
-        name=name,
+        name=fields.raw("model") or default,
         model=model,
         prompts=prompts,
         rooms=rooms,
         suffix=suffix,
         n=n,
         best_of=best_of,
-        stops=stops,
+        stops=[stop for stop in stops if stop],
         echo=echo,
         stream=stream,
         options=options,
     )
-
-
-def _prompts(fields: RequestFields) -> list[str]:
-    if not isinstance(fields.body.get("prompt"), list):
-        return [fields.text("prompt", "")]
-    prompts = fields.texts("prompt", MOST_PROMPTS, MOST_CHARACTERS)
-    if not prompts:
-        raise BadRequest("The field 'prompt' must hold at least one text.", param="prompt")
-    return prompts
 
 
 def _room(model: Model, prompt: str, suffix: str, fields: RequestFields) -> int:
@@ -146,24 +126,18 @@ def _room(model: Model, prompt: str, suffix: str, fields: RequestFields) -> int:
         raise BadRequest(
             f"Prompt and suffix have {given} tokens, which leaves no room in this model's {model.length}.", param="prompt"
         )
-    return fields.whole("max_tokens", 1, room, default=min(16, room))
-
-
-def _stops(fields: RequestFields) -> list[str]:
-    if isinstance(fields.body.get("stop"), str):
-        fields.body["stop"] = [fields.body["stop"]]
-    return [stop for stop in fields.texts("stop", 4) if stop]
+    return fields.take("max_tokens", Field(int, min(16, room), least=1, most=room))
 
 
 # ---- samples -------------------------------------------------------------------------------------------------------------
 
 
-def complete(models: Models, fields: RequestFields) -> Steps:
+def complete(models: Models, fields: RequestFields, stream: bool) -> Steps:
     """Yield the choices prompt by prompt as they finish, then the token usage.
 
     Choice i is row i of the seed, so the completion of a prompt does not depend on the other prompts.
     """
-    request = requested_completion(models, fields)
+    request = requested_completion(models, fields, stream)
     given = sum(map(request.tokens, request.prompts))
     written = 0
     for at, (prompt, room) in enumerate(zip(request.prompts, request.rooms, strict=True)):
@@ -242,9 +216,8 @@ async def completion_events(messages: AsyncIterator[Message], with_usage: bool) 
         if "error" in message:
             content = message
         elif "choice" in message:
-            content = (
-                head | {"model": message["model"], "choices": [message["choice"]]} | ({"usage": None} if with_usage else {})
-            )
+            usage = {"usage": None} if with_usage else {}
+            content = head | {"model": message["model"], "choices": [message["choice"]]} | usage
         elif with_usage:
             content = head | {"model": message["model"], "choices": [], "usage": message["usage"]}
         else:

@@ -1,9 +1,7 @@
-"""A queue of jobs that take turns: every job is a generator, and a few threads advance all jobs step by step.
+"""Jobs that take turns, and their responses: one JSON object, or a stream of messages.
 
-A long job does not block a short one, and a cancelled job ends at its next step. The event loop does all bookkeeping; a worker
-only runs one step of one job at a time.
-
-Responses of the studio: one JSON object, or a stream of messages; an error is one sentence.
+Every job is a generator, and a few threads advance all jobs step by step. A long job does not block a short one, and a
+cancelled job ends at its next step. The event loop does all bookkeeping; a worker only runs one step of one job at a time.
 """
 
 import asyncio
@@ -22,7 +20,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from unnoise.apps.studio.request import BadRequest
+log = logging.getLogger(__name__)
 
 MOST_UNREAD = 16  # messages that a job may be ahead of its client
 LEAST_SHARE = 4  # minimum number of concurrent jobs for one client
@@ -31,11 +29,24 @@ Message = dict[str, Any]
 Steps = Generator[Message | None, None, None]  # None: a step without a message
 
 
-class QueueFull(Exception):
+class BadRequest(Exception):
+    """A refused request: a sentence, the HTTP status, the name of the wrong field, and OpenAI's error code if there is one."""
+
+    def __init__(self, message: str, status: int = 400, param: str | None = None, code: str | None = None):
+        super().__init__(message)
+        self.status, self.param, self.code = status, param, code
+
+    def body(self) -> Message:
+        """Return the error as OpenAI's clients expect it."""
+        kind = "invalid_request_error" if self.status < 500 else "server_error"
+        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
+
+
+class QueueFull(BadRequest):
     """The queue has its maximum number of jobs."""
 
 
-class ShareTaken(Exception):
+class ShareTaken(BadRequest):
     """A client has its maximum number of jobs."""
 
 
@@ -106,9 +117,9 @@ class JobQueue:
     def start(self, steps: Steps, client: str = "") -> Job:
         """Start a job for a client, or raise QueueFull or ShareTaken."""
         if self.under_way >= self.most:
-            raise QueueFull
+            raise QueueFull("The studio is busy with other requests; try again in a moment.", 503)
         if self._by_client[client] >= self.share:
-            raise ShareTaken(f"one client may have {self.share} requests at a time")
+            raise ShareTaken(f"Too many requests at once: one client may have {self.share} requests at a time.", 429)
         self.under_way += 1
         self._by_client[client] += 1
         job = Job(self, steps, client)
@@ -136,17 +147,13 @@ class JobQueue:
             job.step()
 
 
-log = logging.getLogger(__name__)
-
-
 def as_bad_request(error: Exception) -> BadRequest:
     """Return the sentence and the HTTP status for any error; unexpected errors are logged."""
     if isinstance(error, BadRequest):
         return error
-    if isinstance(error, QueueFull):
-        return BadRequest("The studio is busy with other requests; try again in a moment.", 503)
-    if isinstance(error, ShareTaken):
-        return BadRequest(f"Too many requests at once: {error}.", 429)
+    if isinstance(error, HTTPException):
+        sentences = {404: "There is nothing at this address.", 405: "This address does not take such a request."}
+        return BadRequest(sentences.get(error.status_code, error.detail), error.status_code)
     if isinstance(error, ValueError):
         text = str(error)
         return BadRequest(text[:1].upper() + text[1:].rstrip(".") + ".", 400)
@@ -223,25 +230,8 @@ async def all_messages(request: Request, job: Job) -> list[Message]:
         working.cancel()
 
 
-# ---- exception handlers --------------------------------------------------------------------------------------------------
+async def _on_error(request: Request, error: Exception) -> Response:
+    return Response(status_code=499) if isinstance(error, ClientDisconnect) else error_response(error)
 
 
-async def _on_mistake(request: Request, error: Exception) -> Response:
-    return error_response(error)
-
-
-async def _on_http_exception(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    sentences = {404: "There is nothing at this address.", 405: "This address does not take such a request."}
-    return error_response(BadRequest(sentences.get(error.status_code, error.detail), error.status_code))
-
-
-async def _on_disconnect(request: Request, error: Exception) -> Response:
-    return Response(status_code=499)  # the client has left
-
-
-EXCEPTION_HANDLERS = {
-    **dict.fromkeys((BadRequest, QueueFull, ShareTaken, ValueError, Exception), _on_mistake),
-    HTTPException: _on_http_exception,
-    ClientDisconnect: _on_disconnect,
-}
+EXCEPTION_HANDLERS = dict.fromkeys((BadRequest, ValueError, HTTPException, ClientDisconnect, Exception), _on_error)

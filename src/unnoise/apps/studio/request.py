@@ -1,104 +1,184 @@
-"""Typed and bounded fields of a JSON request; every mistake is one sentence."""
+"""Requests in JSON: one table of fields with their types, bounds and defaults. Every mistake is one sentence."""
 
 import asyncio
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.requests import Request
+
+from unnoise.apps.plots.noise import NOISES
+from unnoise.apps.studio.jobs import BadRequest, Steps
+from unnoise.apps.studio.models import Models, most_images
+from unnoise.data import Pixels
+from unnoise.model.model import Model
 
 MOST_BYTES = 200_000  # of a request
 SECONDS_TO_ARRIVE = 10.0
 MOST_CHARACTERS = 20_000  # of a text
 MOST_STEPS = 1024
 MOST_SEED = 2**53 - 1  # largest exact integer in JavaScript
+NAME = 200  # characters of a model, or of a sampler with its settings
+INTERVALS = 40  # of a path of noise
+REQUIRED: Any = object()
+HALVES = ("upper", "lower", "left", "right")
 
 
-class BadRequest(Exception):
-    """A refused request: a sentence, the HTTP status, the name of the wrong field, and OpenAI's error code if there is one."""
+@dataclass(frozen=True)
+class Field:
+    """Type, default and bounds of a field.
 
-    def __init__(self, message: str, status: int = 400, param: str | None = None, code: str | None = None):
-        super().__init__(message)
-        self.status, self.param, self.code = status, param, code
+    kind: type of the value, or of each entry of a list.
+    default: value of a field that is missing or null. A field without a default is required.
+    least, most: bounds of a number. A text has at most `most` characters.
+    choices: the accepted texts, if there is a choice.
+    count: maximum number of entries of a list; None if the field is not a list.
+    alone: whether a value that is not a list stands for a list of one entry.
+    """
 
-    def body(self) -> dict[str, Any]:
-        """Return the error as OpenAI's clients expect it."""
-        kind = "invalid_request_error" if self.status < 500 else "server_error"
-        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
+    kind: type
+    default: Any = REQUIRED
+    least: float = 0
+    most: float = MOST_CHARACTERS
+    choices: Collection[str] = ()
+    count: int | None = None
+    alone: bool = False
+
+    def check(self, name: str, value: Any) -> Any:
+        """Return a value of this kind within its bounds, or raise BadRequest."""
+        if self.kind is str:
+            if not isinstance(value, str) or (self.choices and value not in self.choices):
+                raise _mistake(name, f"one of {', '.join(self.choices)}" if self.choices else "a text", value)
+            if len(value) > self.most:
+                raise BadRequest(f"The field {name!r} may have {self.most} characters, found {len(value)}.", param=name)
+            if any("\ud800" <= character <= "\udfff" for character in value):
+                raise BadRequest(f"The field {name!r} holds half a character (a lone surrogate).", param=name)
+            return value
+        if self.kind is bool:
+            if not isinstance(value, bool):
+                raise _mistake(name, "true or false", value)
+            return value
+        number = isinstance(value, int | float if self.kind is float else int) and not isinstance(value, bool)
+        if not number or not self.least <= value <= self.most:
+            what = "a whole number" if self.kind is int else "a number"
+            raise _mistake(name, f"{what} from {self.least:.15g} to {self.most:.16g}", value)
+        return self.kind(value)
+
+
+FIELDS: dict[str, Field | Callable[[Model], Field]] = {
+    "template": Field(str),
+    "text": Field(str),
+    "length": lambda model: Field(int, model.length, least=1, most=model.length),
+    "variants": Field(int, 3, least=1, most=8),
+    "images": lambda model: Field(int, 1, least=1, most=most_images(model)),
+    "given": Field(str, "", choices=("", *HALVES)),
+    "ids": lambda model: Field(int, most=_tokens(model) - 1, count=model.length),
+    "place": lambda model: Field(int, most=model.length - 1),
+    "t": Field(float, 0.0, most=1),
+    "strength": Field(float, 0.5, most=1),
+    "keep": Field(str, (), most=100, count=200),
+    "noise": Field(str, "", choices=("", *NOISES)),
+    "moment": Field(int, least=1, most=INTERVALS),
+    "samplers": Field(str, (), most=100, count=20),
+    "steps": Field(int, None, least=1, most=MOST_STEPS),
+    "sampler": Field(str, "", most=NAME),
+    "temperature": Field(float, None, most=2),
+    "top_p": Field(float, None, least=0.01, most=1),
+    "seed": Field(int, 0, most=MOST_SEED),
+    "label": lambda model: Field(str, "", choices=("", *model.labels)),
+    "guidance_scale": Field(float, 1.0, most=10),
+}
+SAMPLING = ("steps", "sampler", "temperature", "top_p", "seed", "label", "guidance_scale")
 
 
 class RequestFields:
-    """The fields of a JSON object. `done` refuses fields that no method has used."""
+    """The fields of a JSON object. `done` refuses fields that have not been read."""
 
     def __init__(self, body: Any):
         if not isinstance(body, dict):
             raise BadRequest("The request must be a JSON object.")
         self.body: dict[str, Any] = body
-        self._used: set[str] = set()
+        self._read: set[str] = set()
+
+    def raw(self, name: str) -> Any:
+        """Return the value of a field as it was sent, or None."""
+        self._read.add(name)
+        return self.body.get(name)
+
+    def take(self, name: str, field: Field) -> Any:
+        """Return the value of a field or its default, or raise BadRequest."""
+        value = self.raw(name)
+        if value is None:
+            if field.default is REQUIRED:
+                raise BadRequest(f"The field {name!r} is missing.", param=name)
+            return field.default
+        if field.count is None:
+            return field.check(name, value)
+        values = [value] if field.alone and not isinstance(value, list) else value
+        if not isinstance(values, list) or len(values) > field.count:
+            raise BadRequest(f"The field {name!r} must be a list of at most {field.count} entries.", param=name)
+        return [field.check(name, one) for one in values]
+
+    def of_model(self, model: Model, *names: str, **defaults: Any) -> dict[str, Any]:
+        """Return fields of the table, by name. defaults: other defaults than those of the table."""
+        found = {}
+        for name in (*names, *defaults):
+            row = FIELDS[name]
+            field = row if isinstance(row, Field) else row(model)
+            found[name] = self.take(name, replace(field, default=defaults.get(name, field.default)))
+        return found
+
+    def sampling(self, model: Model, **defaults: Any) -> dict[str, Any]:
+        """Return the sampling options; None stands for the recommendation of the model."""
+        options = self.of_model(model, *SAMPLING) | self.of_model(model, **defaults)
+        label, sampler = options["label"] or None, options["sampler"] or None
+        if sampler:
+            model.check_sampler(sampler)
+        return options | {
+            "label": label,
+            "sampler": sampler,
+            "guidance_scale": options["guidance_scale"] if label else 1.0,
+        }
 
     def done(self) -> None:
-        """Raise BadRequest if there is a field that nobody used, such as a misspelled one."""
-        if unknown := sorted(self.body.keys() - self._used):
+        """Raise BadRequest if there is a field that nobody has read, such as a misspelled one."""
+        if unknown := sorted(self.body.keys() - self._read):
             raise BadRequest(f"The field {unknown[0][:40]!r} is unknown here.", param=unknown[0][:40])
 
-    def ignore(self, *names: str) -> None:
-        """Accept these fields without using them."""
-        self._used.update(names)
 
-    def given(self, name: str) -> bool:
-        """Return whether a field is present and not null."""
-        self._used.add(name)
-        return self.body.get(name) is not None
+def requested_model(models: Models, fields: RequestFields, default: str = "", is_image: bool | None = False) -> Model:
+    """Return the requested model, or the default. is_image: whether it must be a model of images; None takes either."""
+    name = fields.take("model", Field(str, default or models.default, most=NAME))
+    model = models.open(name)
+    if is_image is not None and is_image != isinstance(model.codec, Pixels):
+        kind = "text: it draws no images" if is_image else "images: it reads and writes no text"
+        raise BadRequest(f"{name} is a model of {kind}.", param="model")
+    return model
 
-    def text(self, name: str, default: str | None = None, most: int = MOST_CHARACTERS) -> str:
-        """Return a text of at most `most` characters."""
-        return _text(name, self._take(name, default), most)
 
-    def texts(self, name: str, count: int, most: int = 100) -> list[str]:
-        """Return at most `count` texts; the default is none."""
-        return [_text(name, item, most) for item in self._list(name, [], count)]
+def view(
+    *names: str, sampling: bool = False, is_image: bool | None = False, **defaults: Any
+) -> Callable[[Callable[..., Steps]], Callable[[Models, RequestFields], Steps]]:
+    """Return a decorator that turns a generator with a model and these fields as arguments into a view of requests.
 
-    def choice(self, name: str, options: Collection[str], default: str) -> str:
-        """Return one of the options."""
-        value = self._take(name, default)
-        if not isinstance(value, str) or value not in options:
-            raise _mistake(name, f"one of {', '.join(options)}", value)
-        return value
+    sampling: whether the generator has an argument `options` for the sampling options.
+    is_image: whether the model must be a model of images; None takes either.
+    defaults: further fields with other defaults than those of the table.
+    """
 
-    def whole(self, name: str, least: int, most: int, default: int | None = None) -> int:
-        """Return a whole number."""
-        return _whole(name, self._take(name, default), least, most)
+    def decorate(run: Callable[..., Steps]) -> Callable[[Models, RequestFields], Steps]:
+        def steps(models: Models, fields: RequestFields) -> Steps:
+            model = requested_model(models, fields, is_image=is_image)
+            values = fields.of_model(model, *names, **defaults)
+            if sampling:
+                values["options"] = fields.sampling(model)
+            fields.done()
+            yield from run(model, **values)
 
-    def wholes(self, name: str, most: int, count: int) -> list[int]:
-        """Return at most `count` whole numbers from 0 to `most`."""
-        return [_whole(name, item, 0, most) for item in self._list(name, None, count)]
+        return steps
 
-    def number(self, name: str, least: float, most: float, default: float) -> float:
-        """Return a number."""
-        value = self._take(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-            raise _mistake(name, f"a number from {least:g} to {most:g}", value)
-        return float(value)
-
-    def flag(self, name: str) -> bool:
-        """Return true or false; the default is false."""
-        value = self._take(name, False)
-        if not isinstance(value, bool):
-            raise _mistake(name, "true or false", value)
-        return value
-
-    def _take(self, name: str, default: Any) -> Any:
-        if self.given(name):
-            return self.body[name]
-        if default is None:
-            raise BadRequest(f"The field {name!r} is missing.", param=name)
-        return default
-
-    def _list(self, name: str, default: list[Any] | None, count: int) -> list[Any]:
-        value = self._take(name, default)
-        if not isinstance(value, list) or len(value) > count:
-            raise BadRequest(f"The field {name!r} must be a list of at most {count} entries.", param=name)
-        return value
+    return decorate
 
 
 async def read_fields(request: Request) -> RequestFields:
@@ -119,20 +199,9 @@ async def read_fields(request: Request) -> RequestFields:
         raise BadRequest("The request is not valid JSON.") from error
 
 
-def _text(name: str, value: Any, most: int) -> str:
-    if not isinstance(value, str):
-        raise _mistake(name, "a text", value)
-    if len(value) > most:
-        raise BadRequest(f"The field {name!r} may have {most} characters, found {len(value)}.", param=name)
-    if any("\ud800" <= character <= "\udfff" for character in value):
-        raise BadRequest(f"The field {name!r} holds half a character (a lone surrogate).", param=name)
-    return value
-
-
-def _whole(name: str, value: Any, least: int, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise _mistake(name, f"a whole number from {least} to {most}", value)
-    return value
+def _tokens(model: Model) -> int:
+    """Return the number of different tokens that a request may give."""
+    return model.codec.vocab if isinstance(model.codec, Pixels) else model.process.states
 
 
 def _mistake(name: str, expected: str, value: Any) -> BadRequest:

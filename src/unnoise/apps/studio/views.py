@@ -1,11 +1,7 @@
-"""The views of the page: generators that parse a request and yield messages step by step.
-
-The view of noise: a text along one path of noise, and the model's denoising from one of its times.
-
-The view of models: texts by several models with the same seed and their recommended options.
-"""
+"""The views of the page: each takes the fields of a request and yields messages step by step."""
 
 import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,88 +9,78 @@ from typing import Any
 import torch
 
 from unnoise.apps.filling.word_filling import Filling, check_only_words
+from unnoise.apps.images import half
 from unnoise.apps.plots.chain import write_replay
-from unnoise.apps.plots.noise import NOISES, NoisedText, NoisePath, denoise_from, model_path, noise_named
+from unnoise.apps.plots.noise import NoisedText, NoisePath, denoise_from, model_path, noise_named
 from unnoise.apps.plots.schedules import mean_curves
 from unnoise.apps.spelling import correct as correct_text
-from unnoise.apps.studio.chain import (
-    ChainRun,
-    Piece,
-    compare_images,
-    open_named,
-    requested_chain,
-    requested_model,
-    requested_samplers,
-    requested_text_model,
-    sampling_options,
-    state_message,
-)
-from unnoise.apps.studio.jobs import Message, Steps
-from unnoise.apps.studio.models import Models
-from unnoise.apps.studio.request import MOST_SEED, MOST_STEPS, BadRequest, RequestFields
+from unnoise.apps.studio.jobs import BadRequest, Message, Steps
+from unnoise.apps.studio.models import ChainRun, Cost, Models, Piece
+from unnoise.apps.studio.request import INTERVALS, MOST_SEED, NAME, Field, RequestFields, requested_model, view
 from unnoise.cli.info_command import learned_exponents
 from unnoise.data import Pixels
+from unnoise.model.generate import Step, frames
 from unnoise.model.model import Model
 from unnoise.model.sampling_options import SamplingOptions
-from unnoise.model.template import GAP, MASK, WORD
+from unnoise.model.template import GAP, MASK, WORD, Template
 from unnoise.process import Masked
+from unnoise.process.state import FREE
 from unnoise.sampler.sampler_base import GridSampler
 from unnoise.sampler_table import named_sampler
 
-MOST_VARIANTS = 8
 MOST_WORDS = 8  # [WORD]s of a text
-MOST_SAMPLERS = 20
+MOST_MODELS = 12
+LONGEST = 4096  # tokens of a text by several models; the length of each model is a further limit
 SPELLING_PIECE = 480  # characters checked at once
 SPELLING_CONTEXT = 96  # characters of context before them; twice as many after them
 CURVE_POINTS = 101
 MOST_EXPONENTS = 60  # tokens whose exponents are shown
 
+# ---- chains of texts -----------------------------------------------------------------------------------------------------
 
-def chain(models: Models, fields: RequestFields) -> Steps:
+
+@view("length", sampling=True, template="")
+def chain(model: Model, length: int, template: str, options: dict[str, Any]) -> Steps:
     """Yield every state of a chain, then its text."""
-    run = requested_chain(models, fields)
+    run = ChainRun(model, template, length, options)
     known: set[int] = set()
     for step in run:
-        yield state_message(step, known)
+        yield _state_message(step, known)
     yield {"text": run.text(), **run.cost.message()}
 
 
-def replay(models: Models, fields: RequestFields) -> Steps:
-    """Yield the same chain as an animated HTML page."""
-    run = requested_chain(models, fields)
+@view("length", sampling=True, template="")
+def replay(model: Model, length: int, template: str, options: dict[str, Any]) -> Steps:
+    """Yield a chain as an animated HTML page."""
     steps = []
-    for step in run:
+    for step in ChainRun(model, template, length, options):
         steps.append(step)
         yield None
     with tempfile.TemporaryDirectory() as folder:
-        title = f"{run.model.method.name}: a text from noise, seed {run.options.get('seed')}"
+        title = f"{model.method.name}: a text from noise, seed {options['seed']}"
         yield {"page": write_replay(Path(folder) / "replay.html", steps, title).read_text(encoding="utf-8")}
 
 
-def infill(models: Models, fields: RequestFields) -> Steps:
+@view("template", "variants", sampling=True)
+def infill(model: Model, template: str, variants: int, options: dict[str, Any]) -> Steps:
     """Yield variants of a text with blanks, each with its own seed."""
-    model = requested_text_model(models, fields)
-    template = fields.text("template")
-    count = fields.whole("variants", 1, MOST_VARIANTS, default=3)
-    options = sampling_options(model, fields)
-    fields.done()
     if WORD in template:
-        yield from fill_words(model, template, count, options)
+        yield from _fill_words(model, template, variants, options)
         return
-    for i in range(count):
-        run = ChainRun(model, template, None, options | {"seed": options.get("seed", 0) + i})
+    for i in range(variants):
+        run = ChainRun(model, template, None, options | {"seed": options["seed"] + i})
         for step in run:
             yield {"variant": i, "draft": step.text}
         pieces = run.pieces()
         yield {"variant": i, "text": "".join(piece.text for piece in pieces), "pieces": [p._asdict() for p in pieces]}
 
 
-def fill_words(model: Model, text: str, count: int, options: dict[str, Any]) -> Steps:
+def _fill_words(model: Model, text: str, count: int, options: dict[str, Any]) -> Steps:
     """Yield the likeliest variants of a text with [WORD]s, and the probability of each word."""
     if text.count(WORD) > MOST_WORDS:
         raise BadRequest(f"A text may have {MOST_WORDS} marks {WORD}, found {text.count(WORD)}.", param="template")
     check_only_words(text)
-    filling = Filling(model, text, options.get("label"), options.get("guidance_scale", 1.0))
+    filling = Filling(model, text, options["label"], options["guidance_scale"])
     for _ in filling:
         yield None
     for i, (words, _) in enumerate(filling.ways(count)):
@@ -105,34 +91,125 @@ def fill_words(model: Model, text: str, count: int, options: dict[str, Any]) -> 
         yield {"variant": i, "text": filling.text(words), "pieces": shown}
 
 
-def blank(models: Models, fields: RequestFields) -> Steps:
+@view("text")
+def blank(model: Model, text: str) -> Steps:
     """Yield the blanks for a selected text: a [MASK] for each token, or a [GAP] if the model chooses the length."""
-    model = requested_text_model(models, fields)
-    text = fields.text("text")
-    fields.done()
     inside = f" {text.removeprefix(' ')}" if model.codec.prepends_space else text  # tokenized as after a blank
     yield {"blank": GAP if model.process.variable_length else MASK * len(model.codec.encode(inside))}
 
 
-def candidates(models: Models, fields: RequestFields) -> Steps:
+@view("ids", "place", "t")
+def candidates(model: Model, ids: list[int], place: int, t: float) -> Steps:
     """Yield the likeliest tokens at a position of a state; masked noise masks the position first."""
-    model = requested_text_model(models, fields)
-    ids = fields.wholes("ids", model.process.states - 1, model.length)
-    place = fields.whole("place", 0, model.length - 1)
-    t = fields.number("t", 0, 1, default=0)
-    fields.done()
     if isinstance(model.process, Masked):
         ids[place : place + 1] = [model.process.mask] * (place < len(ids))
     yield {"candidates": [[token, round(p, 4)] for token, p in model.candidates(ids, place, t)]}
 
 
-def correct(models: Models, fields: RequestFields) -> Steps:
-    """Yield the corrections of a text piece by piece; each piece is checked with the text around it as context."""
-    model = requested_text_model(models, fields)
-    text = fields.text("text")
-    strength = fields.number("strength", 0, 1, default=0.5)
-    keep = fields.texts("keep", 200)
+def side_by_side(models: Models, fields: RequestFields) -> Steps:
+    """Yield the states of a text by each of the named models, then its text and cost. All have the same seed."""
+    names = list(dict.fromkeys(fields.take("models", Field(str, (), most=100, count=MOST_MODELS))))
+    length = fields.take("length", Field(int, LONGEST, least=1, most=LONGEST))
+    seed = fields.take("seed", Field(int, 0, most=MOST_SEED))
+    fields.take("model", Field(str, "", most=NAME))  # the selected model of the page
     fields.done()
+    if not names:
+        raise BadRequest(f"The field 'models' must name at least one of: {', '.join(models.text_names)}.", param="models")
+    opened = {name: models.open(name) for name in names}
+    for name, model in opened.items():
+        if isinstance(model.codec, Pixels):
+            raise BadRequest(f"{name} is a model of images: choose models of text.", param="models")
+    for name, model in opened.items():
+        run = ChainRun(model, "", min(length, model.length), {"seed": seed})
+        for step in run:
+            yield {"name": name, "draft": step.text}
+        yield {"name": name, "text": run.text(), "method": model.method.name, **run.cost.message()}
+
+
+def compare(models: Models, fields: RequestFields) -> Steps:
+    """Yield samples of the same task and seed by several samplers, one after another."""
+    of_images = isinstance(requested_model(models, fields, is_image=None).codec, Pixels)
+    yield from (_compare_images if of_images else _compare_texts)(models, fields)
+
+
+@view("samplers", "length", sampling=True, template="")
+def _compare_texts(model: Model, samplers: list[str], length: int, template: str, options: dict[str, Any]) -> Steps:
+    for name in _checked_samplers(model, samplers):
+        run = ChainRun(model, template, length, options | {"sampler": name})
+        for step in run:
+            yield {"sampler": name, "draft": step.text}
+        yield {"sampler": name, "text": run.text(), "distribution": named_sampler(name).distribution, **run.cost.message()}
+
+
+def _checked_samplers(model: Model, names: list[str]) -> list[str]:
+    """Return the samplers without repetitions, or raise an error if one does not fit the model."""
+    if not any(names):
+        raise BadRequest(f"The field 'samplers' must name at least one of: {', '.join(model.samplers)}.", param="samplers")
+    found = [name for name in dict.fromkeys(names) if name]
+    for name in found:
+        model.check_sampler(name)
+    return found
+
+
+def _state_message(step: Step, known: set[int]) -> Message:
+    """Return a state as a message; `shown` holds the texts of tokens that are not in `known`."""
+    new = {token: text for token, text in zip(step.ids, step.tokens, strict=True) if token not in known}
+    known.update(new)
+    return {
+        "t": round(step.t, 4),
+        "ids": step.ids,
+        "confidence": [round(100 * confidence) for confidence in step.confidences],
+        "new": [i for i, fresh in enumerate(step.fresh) if fresh],
+        "shown": new,
+    }
+
+
+# ---- images --------------------------------------------------------------------------------------------------------------
+
+
+def images(models: Models, fields: RequestFields) -> Steps:
+    """Yield every state of some images of one seed; with `ids` and `given`, one half of that image stays."""
+    model = requested_model(models, fields, is_image=True)
+    assert isinstance(model.codec, Pixels)
+    task = fields.of_model(model, "images", "given")
+    tokens = [FREE] * model.length
+    if task["given"]:
+        ids = fields.of_model(model, "ids")["ids"]
+        if len(ids) != model.length:
+            raise BadRequest(
+                f"The field 'ids' must have {model.length} entries, one for each value, found {len(ids)}.", param="ids"
+            )
+        known = half(model.codec.shape, task["given"]).reshape(-1).tolist()
+        tokens = [token if kept else FREE for token, kept in zip(ids, known, strict=True)]
+    options, cost = fields.sampling(model), Cost()
+    fields.done()
+    yield from _image_states(model, tokens, task["images"], options, cost)
+    yield cost.message()
+
+
+@view("samplers", "images", sampling=True, is_image=True)
+def _compare_images(model: Model, samplers: list[str], images: int, options: dict[str, Any]) -> Steps:
+    for name in _checked_samplers(model, samplers):
+        cost, state = Cost(), {}
+        for state in _image_states(model, [FREE] * model.length, images, options | {"sampler": name}, cost):
+            yield {"sampler": name, **state}
+        yield {"sampler": name, **state, **cost.message()}
+
+
+def _image_states(model: Model, given: list[int], count: int, options: dict[str, Any], cost: Cost) -> Iterator[Message]:
+    """Yield the states of some images and add up their cost. given: tokens that stay, FREE for all others."""
+    chosen = model.sampling_options(options)
+    states = frames(model, Template([], [], given), range(count), length=None, options=chosen, track_confidence=False)
+    for frame in cost.measure(states):
+        yield {"t": round(frame.t, 4), "rows": frame.x.tolist()}
+
+
+# ---- spelling, noise and schedule ----------------------------------------------------------------------------------------
+
+
+@view("text", "strength", "keep")
+def correct(model: Model, text: str, strength: float, keep: list[str]) -> Steps:
+    """Yield the corrections of a text piece by piece; each piece is checked with the text around it as context."""
     covered = 0
     for start in range(0, max(1, len(text)), SPELLING_PIECE):
         first, end = max(0, start - SPELLING_CONTEXT), start + SPELLING_PIECE
@@ -145,11 +222,39 @@ def correct(models: Models, fields: RequestFields) -> Steps:
         yield {"edits": found, "read": min(len(text), end)}
 
 
-def schedule(models: Models, fields: RequestFields) -> Steps:
+@view("text", "noise", "seed")
+def noise(model: Model, text: str, noise: str, seed: int) -> Steps:
+    """Yield a text at the times 0, 1/40, …, 1 along one path of noise; an empty name is the model's own process."""
+    times = [i / INTERVALS for i in range(INTERVALS + 1)]
+    if noise:
+        tokens = model.codec.encode(text).tolist()
+        if len(tokens) > model.length:
+            raise BadRequest(f"The text may have {model.length} tokens, found {len(tokens)}.", param="text")
+        path = NoisePath(noise_named(noise, model.codec), model.codec, tokens, times, seed)
+    else:
+        path = model_path(model, text, times, seed)
+    shown: dict[int, str] = {}
+    yield {"states": [_noised_message(one, shown) for one in path.texts()], "shown": shown}
+
+
+@view("text", "seed", "moment", steps=128)
+def back(model: Model, text: str, seed: int, moment: int, steps: int) -> Steps:
+    """Yield the states of denoising from one of these times, by its index, with the model's own process."""
+    path = model_path(model, text, [i / INTERVALS for i in range(INTERVALS + 1)], seed)
+    for noised in denoise_from(model, path, SamplingOptions(steps=steps, seed=seed), moment):
+        shown: dict[int, str] = {}
+        yield _noised_message(noised, shown) | {"shown": shown}
+
+
+def _noised_message(noised: NoisedText, shown: dict[int, str]) -> Message:
+    """Return a text as a message and add the texts of its tokens to `shown`."""
+    shown.update(zip(noised.ids, noised.tokens, strict=True))
+    return {"t": round(noised.t, 4), "ids": noised.ids}
+
+
+@view(is_image=None, steps=64)
+def schedule(model: Model, steps: int) -> Steps:
     """Yield the curves α(t), the expected number of new tokens of each step, and the learned exponents."""
-    model = requested_model(models, fields).model
-    steps = fields.whole("steps", 1, MOST_STEPS, default=64)
-    fields.done()
     sampler = model.method.sampler.with_nfe(steps)
     times = sampler.times() if isinstance(sampler, GridSampler) else [1 - i / steps for i in range(steps)]
     ticks = torch.linspace(1e-4, 1, CURVE_POINTS, dtype=torch.float64)
@@ -169,89 +274,3 @@ def schedule(models: Models, fields: RequestFields) -> Steps:
         "exponents": ranked if len(ranked) <= MOST_EXPONENTS else ranked[:half] + ranked[-half:],
         "tokens": len(ranked),
     }
-
-
-def compare(models: Models, fields: RequestFields) -> Steps:
-    """Yield samples of the same task and seed by several samplers, one after another."""
-    model = requested_model(models, fields).model
-    if isinstance(model.codec, Pixels):
-        yield from compare_images(models, fields, MOST_SAMPLERS)
-        return
-    names = requested_samplers(model, fields, MOST_SAMPLERS)
-    template = fields.text("template", "")
-    length = fields.whole("length", 1, model.length, default=model.length)
-    options = sampling_options(model, fields)
-    fields.done()
-    for name in names:
-        run = ChainRun(model, template, length, options | {"sampler": name})
-        for step in run:
-            yield {"sampler": name, "draft": step.text}
-        yield {"sampler": name, "text": run.text(), "distribution": named_sampler(name).distribution, **run.cost.message()}
-
-
-INTERVALS = 40  # of a path
-
-
-def noise(models: Models, fields: RequestFields) -> Steps:
-    """Yield a text at the times 0, 1/40, …, 1 along one path of noise; an empty name is the model's own process."""
-    model = requested_text_model(models, fields)
-    path = _requested_path(model, fields, fields.choice("noise", ["", *NOISES], ""))
-    fields.done()
-    shown: dict[int, str] = {}
-    yield {"states": [_state(one, shown) for one in path.texts()], "shown": shown}
-
-
-def back(models: Models, fields: RequestFields) -> Steps:
-    """Yield the states of denoising from one of these times, by its index, with the model's own process."""
-    model = requested_text_model(models, fields)
-    moment = fields.whole("moment", 1, INTERVALS)
-    steps = fields.whole("steps", 1, MOST_STEPS, default=128)
-    path = _requested_path(model, fields, "")
-    fields.done()
-    for noised in denoise_from(model, path, SamplingOptions(steps=steps, seed=path.seed), moment):
-        shown: dict[int, str] = {}
-        yield _state(noised, shown) | {"shown": shown}
-
-
-def _requested_path(model: Model, fields: RequestFields, name: str) -> NoisePath:
-    text = fields.text("text")
-    seed = fields.whole("seed", 0, MOST_SEED, default=0)
-    times = [i / INTERVALS for i in range(INTERVALS + 1)]
-    if not name:
-        return model_path(model, text, times, seed)
-    tokens = model.codec.encode(text).tolist()
-    if len(tokens) > model.length:
-        raise BadRequest(
-            f"The text may have {model.length} tokens, the length of the model, found {len(tokens)}.", param="text"
-        )
-    return NoisePath(noise_named(name, model.codec), model.codec, tokens, times, seed)
-
-
-def _state(noised: NoisedText, shown: dict[int, str]) -> Message:
-    """Return a text as a message for the page and add the texts of its tokens to `shown`."""
-    shown.update(zip(noised.ids, noised.tokens, strict=True))
-    return {"t": round(noised.t, 4), "ids": noised.ids}
-
-
-MOST_MODELS = 12
-LONGEST = 4096  # tokens; the length of a model is a further limit
-
-
-def side_by_side(models: Models, fields: RequestFields) -> Steps:
-    """Yield the states of a text by each of the named models, one model after another, then its text and cost."""
-    names = list(dict.fromkeys(fields.texts("models", MOST_MODELS)))
-    length = fields.whole("length", 1, LONGEST) if fields.given("length") else LONGEST
-    seed = fields.whole("seed", 0, MOST_SEED, default=0)
-    fields.ignore("model")  # the selected model of the page
-    fields.done()
-    if not names:
-        raise BadRequest(f"The field 'models' must name at least one of: {', '.join(models.text_names)}.", param="models")
-    opened = [open_named(models, name) for name in names]
-    for one in opened:
-        if isinstance(one.model.codec, Pixels):
-            raise BadRequest(f"{one.name} is a model of images: choose models of text.", param="models")
-    for one in opened:
-        run = ChainRun(one.model, "", min(length, one.model.length), {"seed": seed})
-        for step in run:
-            yield {"name": one.name, "draft": step.text}
-        yield {"name": one.name, "text": run.text(), "method": one.model.method.name, **run.cost.message()}
