@@ -51,7 +51,7 @@ class WordCodec(unnoise.Codec):
     def __init__(self, words: Sequence[str], end: bool = False):
         self.words = list(words)
         self.vocab = len(self.words) + end
-        self.end = len(self.words) if end else None
+        self.eos = len(self.words) if end else None
         self.number = {word: i for i, word in enumerate(self.words)}
 
     @classmethod
@@ -68,10 +68,10 @@ class WordCodec(unnoise.Codec):
         return " ".join(self.words[token] for token in self.until_end(tokens))
 
     def show(self, token: int) -> str:
-        return "¶" if token == self.end else f"{self.words[token]} "
+        return "¶" if token == self.eos else f"{self.words[token]} "
 
     def config(self) -> dict[str, Any]:
-        return {"words": self.words, "end": self.end is not None}
+        return {"words": self.words, "end": self.eos is not None}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], folder: Path) -> "WordCodec":

@@ -61,7 +61,7 @@ def test_a_huggingface_folder_computes_as_it_should_and_may_be_in_shards_of_half
     weights = random_weights(VOCAB, tied)
     write_huggingface(tmp_path / "whole", weights, tie_word_embeddings=tied)
     model = unnoise.load(tmp_path / "whole")
-    assert model.method.name == "ar" and model.length == 40 and model.codec.end == 2
+    assert model.method.name == "ar" and model.length == 40 and model.codec.eos == 2
     ids = model.codec.encode(TEXTS[0]).tolist()
     check_logits(model, ids, forward(weights, [1, *ids]))
     half = {name: weight.bfloat16() for name, weight in weights.items()}
@@ -86,7 +86,7 @@ def test_a_file_of_llama2c_computes_as_it_should(tmp_path: Path, tied: bool) -> 
     pieces = [model.codec.show(token) for token in ids]
     assert pieces[:5] == [" ", "T", "he", " cat", " a"]  # " a" + "t" comes before "at" by its score
     check_logits(model, ids, forward(weights, [1, *ids]))
-    assert model.codec.end == 1 and model.codec.decode([*ids, 1, 5]) == text
+    assert model.codec.eos == 1 and model.codec.decode([*ids, 1, 5]) == text
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -96,7 +96,7 @@ def test_a_gguf_file_computes_as_it_should(tmp_path: Path, tied: bool) -> None:
     write_gguf(tmp_path / "tiny.gguf", weights)
     model = unnoise.load(tmp_path / "tiny.gguf")
     ids = model.codec.encode(TEXTS[0]).tolist()
-    assert model.codec.end == 0 and model.codec.decode(ids) == TEXTS[0]  # without a begin token the end token comes first
+    assert model.codec.eos == 0 and model.codec.decode(ids) == TEXTS[0]  # without a begin token the end token comes first
     eps = float(np.float32(1e-5))  # as the file has it
     check_logits(model, ids, forward(weights, [0, *ids], eps))
     write_gguf(tmp_path / "eight.gguf", weights, quantised=True)
@@ -180,7 +180,7 @@ def test_it_scores_writes_and_is_saved_as_a_model_of_ours(tiny: Path, capsys: py
     assert main([*evaluated, "--texts", "whole"]) == 0
     assert "2 whole texts of at most 40" in capsys.readouterr().out
     assert main([*evaluated, "--texts", "whole", "--json"]) == 0
-    ended = model.nats(torch.tensor([[*model.codec.encode("the cat"), model.codec.end]]))
+    ended = model.nats(torch.tensor([[*model.codec.encode("the cat"), model.codec.eos]]))
     assert json.loads(capsys.readouterr().out)["nats"] == pytest.approx(2 * float(ended), rel=1e-6)
     assert main(["info", str(tiny)]) == 0
     assert "llama, depth 2, width 32, heads 4" in capsys.readouterr().out
@@ -206,8 +206,8 @@ def test_writing_stops_when_every_text_has_ended(tiny: Path) -> None:
         text = model.generate(1, on_step=lambda step: seen.append(len(step.ids)), **options)[0]
         whole = list(model.chain(**options))
         assert text == model.codec.decode(whole[-1].ids)
-        ended = model.codec.end in whole[-1].ids
-        assert len(seen) == 1 + (whole[-1].ids.index(model.codec.end) + 1 if ended else 40)
+        ended = model.codec.eos in whole[-1].ids
+        assert len(seen) == 1 + (whole[-1].ids.index(model.codec.eos) + 1 if ended else 40)
         if ended:
             return
     raise AssertionError("no text of forty has ended")

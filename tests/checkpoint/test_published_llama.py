@@ -171,8 +171,8 @@ def test_every_verb_works(folder: Path, tmp_path: Path, capsys: pytest.CaptureFi
     model, expected, x, _ = opened(folder)
     ids = expected["x0"][0, :8]
     text = model.codec.decode(ids)
-    if model.codec.end in ids.tolist():
-        text = model.codec.decode([token for token in ids.tolist() if token != model.codec.end])
+    if model.codec.eos in ids.tolist():
+        text = model.codec.decode([token for token in ids.tolist() if token != model.codec.eos])
     assert len(model.generate(2, length=8, steps=4)) == 2
     assert model.infill(f"{text} [MASK]", steps=2)[0].startswith(text)
     assert model.complete(prefix=text, length=12, steps=4)[0].startswith(text)
@@ -212,7 +212,7 @@ def test_the_families_differ_in_what_they_should(tmp_path: Path) -> None:
     assert not torch.allclose(unnoise.load(tmp_path / "dream").network(x), dream.network(x), atol=0.1)
     masked = x.masked_fill(x == VOCAB, MASK)
     assert torch.equal(llada.network(masked), llada.network(x))  # the mask is that token
-    assert dream.method.name == "mdlm:eps=0" and dream.codec.end == 2 and dream.length == 40
+    assert dream.method.name == "mdlm:eps=0" and dream.codec.eos == 2 and dream.length == 40
     assert llada.codec.kind == "numbers" and dream.codec.kind == "tokenizer"
     assert dream.codec.decode(dream.codec.encode(TEXTS[0])) == TEXTS[0]
     soft = torch.nn.functional.one_hot(x, VOCAB + 1).float()

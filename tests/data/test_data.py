@@ -74,8 +74,8 @@ def test_a_text_outside_the_alphabet_is_normalised_or_refused() -> None:
 
 def test_the_end_token_ends_a_text() -> None:
     for made in (Text8(end=True), Bytes(end=True), Characters("abc", end=True), Bpe.train(TEXTS * 20, 300, end=True)):
-        assert made.end is not None and 0 <= made.end < made.vocab
-        tokens = [*made.encode("abc"), made.end, *made.encode("cab")]
+        assert made.eos is not None and 0 <= made.eos < made.vocab
+        tokens = [*made.encode("abc"), made.eos, *made.encode("cab")]
         assert made.decode(tokens) == "abc"
 
 
@@ -85,7 +85,7 @@ def test_codecs_are_saved_and_loaded(tmp_path: Path) -> None:
         folder.mkdir()
         made.save(folder)
         again = codec_from(json.loads(json.dumps({"kind": made.kind} | made.config())), folder)
-        assert (again.vocab, again.end, again.config()) == (made.vocab, made.end, made.config())
+        assert (again.vocab, again.eos, again.config()) == (made.vocab, made.eos, made.config())
     with pytest.raises(ValueError, match=r"lacks its codec file tokenizer.json"):
         codec_from({"kind": "bpe"} | BPE.config(), tmp_path)
     with pytest.raises(ValueError, match=r"unknown codec 'morse'"):

@@ -55,8 +55,8 @@ def test_the_end_token_of_gpt2s_files_is_one_token(tmp_path: Path) -> None:
     made = Bpe.train(SENTENCES * 20, 300, end=True)
     made.tokenizer.model.save(str(tmp_path))
     read = codec(f"gpt2:{tmp_path}")
-    assert read.end == made.end and read.encode("cat<|endoftext|>dog").tolist().count(made.end) == 1
-    assert read.decode([*read.encode("a cat"), read.end, *read.encode("dog")]) == "a cat"
+    assert read.eos == made.eos and read.encode("cat<|endoftext|>dog").tolist().count(made.eos) == 1
+    assert read.decode([*read.encode("a cat"), read.eos, *read.encode("dog")]) == "a cat"
 
 
 def test_byte_pairs_of_letters_refuse_other_symbols_where_that_is_asked_for() -> None:

@@ -124,7 +124,7 @@ def test_whole_texts_have_an_end_of_their_own(tmp_path):
     (tmp_path / "train.txt").write_text("abc\n\nde\nabcdefg\n")
     source = corpus(str(tmp_path))
     codec = source.codec("chars", cut="whole")
-    assert codec.end == 7 and codec.vocab == 8  # seven letters, no line's end among them
+    assert codec.eos == 7 and codec.vocab == 8  # seven letters, no line's end among them
     texts = source.texts(codec, "train", 5, cut="whole")
     assert texts.windows().tolist() == [[0, 1, 2, 7], [3, 4, 7, -1]]  # the third is too long
     assert texts.characters == 1.0  # an end counts as a character

@@ -289,7 +289,7 @@ def test_a_folder_with_splits_is_read_as_it_says(tmp_path: Path) -> None:
     assert isinstance(raw, Corpus)
     for split in source.splits:
         stream = source.texts(codec, split, 8)
-        assert isinstance(stream, Windows) and codec.end is None
+        assert isinstance(stream, Windows) and codec.eos is None
         assert (
             codec.decode(stream.at(torch.arange(0, len(stream.tokens) - 7, 8)).reshape(-1))
             == (raw.documents[split][0][: len(stream.tokens) // 8 * 8])
@@ -315,7 +315,7 @@ def test_whole_documents_are_those_of_a_list(tmp_path: Path) -> None:
     prepare(tmp_path / "a.jsonl", tmp_path / "out", codec="bpe-300", valid_share=0, test_share=0, shard_size=1000)
     source = corpus(str(tmp_path / "out"))
     codec = source.codec("auto", cut="sentences")
-    assert codec.end is not None and len(read_index(tmp_path / "out").splits["train"].shards) > 5
+    assert codec.eos is not None and len(read_index(tmp_path / "out").splits["train"].shards) > 5
     mine = source.texts(codec, "train", 30, cut="sentences")
     theirs = Documents("list", {"train": some}).texts(codec, "train", 30, cut="sentences")
     assert sorted(mine.windows().tolist()) == sorted(theirs.windows().tolist())

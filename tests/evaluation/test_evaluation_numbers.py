@@ -185,7 +185,7 @@ def test_the_published_figure_is_the_first_of_its_passes(name: str, lines: Path)
     assert found.passes.nats == pytest.approx(statistics.fmean(sums))
     assert found.passes.stderr == pytest.approx(statistics.stdev(sums) / math.sqrt(3))
     assert found.bound.tokens == found.passes.tokens == int((counted & free).sum())
-    text = ((found.chunks.x != model.codec.end) & found.chunks.counted).sum(1)  # a byte is a character here
+    text = ((found.chunks.x != model.codec.eos) & found.chunks.counted).sum(1)  # a byte is a character here
     assert found.windows == 5 and found.characters == pytest.approx(
         found.chunks.characters * float(text[which].sum() / text.sum())
     )

@@ -218,7 +218,7 @@ def test_one_block_is_mdlm_to_the_digit() -> None:
 def test_padding_costs_nothing_and_the_end_fills_its_block() -> None:
     model = Model.build("bd3lm:block=4", unnoise.codec("text8", end=True), length=16, size="nano", whole_texts=True)
     torch.nn.init.normal_(model.network.head.weight)
-    end = model.codec.end
+    end = model.codec.eos
     long = torch.tensor([[1, 2, 3, 4, 5, end, *[-1] * 10]])
     filled = torch.tensor([[1, 2, 3, 4, 5, end, end, end]])
 
@@ -239,11 +239,11 @@ def test_padding_costs_nothing_and_the_end_fills_its_block() -> None:
 def test_a_text_that_has_ended_is_not_written_on() -> None:
     model = Model.build("bd3lm:block=4", unnoise.codec("text8", end=True), length=32, size="nano", whole_texts=True)
     with torch.no_grad():
-        model.network.head.bias[model.codec.end] = 2.0
+        model.network.head.bias[model.codec.eos] = 2.0
     steps = list(model.chain(seed=3))
     last = steps[-1].ids
-    end = last.index(model.codec.end)
-    assert end < 28 and set(last[end:]) == {model.codec.end} and steps[-1].t == 0
+    end = last.index(model.codec.eos)
+    assert end < 28 and set(last[end:]) == {model.codec.eos} and steps[-1].t == 0
     read = []
     hook = model.network.register_forward_pre_hook(lambda _, given: read.append(given[0].shape))
     texts = model.generate(6, seed=3)

@@ -158,7 +158,7 @@ def test_it_trains_from_scratch_and_is_saved_and_loaded(method: str, tmp_path: P
 def test_logits_and_likelihoods_are_those_of_transformers() -> None:
     model, expected = unnoise.load(FIXTURE), load_file(FIXTURE / "expected.safetensors")
     ids, vocab = expected["input_ids"], model.codec.vocab
-    assert model.method.name == "ar" and model.length == 40 and vocab == 257 and model.codec.end == 256
+    assert model.method.name == "ar" and model.length == 40 and vocab == 257 and model.codec.eos == 256
     assert torch.allclose(model.network(ids), expected["logits"], rtol=0, atol=1e-5)
     started = ids.clone()
     started[:, 0] = vocab  # our start symbol stands for the begin token
@@ -246,11 +246,11 @@ def test_both_forms_of_its_tokenizer_give_the_same_tokens(tmp_path: Path) -> Non
     two, one = unnoise.load(tmp_path / "two files"), unnoise.load(tmp_path / "one file")
     ids = two.codec.encode(TEXT).tolist()
     assert ids == one.codec.encode(TEXT).tolist() and two.codec.decode(ids) == TEXT
-    assert two.codec.encode("a<|endoftext|>").tolist()[-1] == two.codec.end == one.codec.end == 256
+    assert two.codec.encode("a<|endoftext|>").tolist()[-1] == two.codec.eos == one.codec.eos == 256
     numbers = unnoise.load(FIXTURE)
     assert numbers.codec.unit == "token" and numbers.score(" ".join(map(str, ids))).nats == two.score(TEXT).nats
     chosen = unnoise.load(FIXTURE, codec=tmp_path / "one file")
-    assert chosen.codec.end == 256 and chosen.score(TEXT).nats == two.score(TEXT).nats
+    assert chosen.codec.eos == 256 and chosen.score(TEXT).nats == two.score(TEXT).nats
 
 
 def test_every_command_serves_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

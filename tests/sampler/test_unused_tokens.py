@@ -58,7 +58,7 @@ def without_exclusion(model: Model) -> ProcessBase:
 
 def test_text8_byte_pairs_use_the_tokens_of_its_27_symbols() -> None:
     for codec in (Text8Bpe.build(["the cat sat on the mat "] * 9, detail="280"), Text8Bpe.build(["a cat"], True, "258")):
-        foreign = [i for i in range(codec.vocab) if i != codec.end and set(codec.decode([i])) - set(LETTERS)]
+        foreign = [i for i in range(codec.vocab) if i != codec.eos and set(codec.decode([i])) - set(LETTERS)]
         assert list(codec.unused) == foreign and len(foreign) == 256 - 27
     assert not Bpe.train(["the cat"], 260).unused and not Text8().unused
     assert len(unnoise.load("wiki").codec.unused) == 229

@@ -163,7 +163,7 @@ def _print_model(
     sizes = ", ".join(f"{name} {config[name]}" for name in ("depth", "width", "heads") if name in config)
     rows = {
         "network": f"{network}{f', {sizes}' if sizes else ''}, {parameters:,} parameters",
-        "codec": f"{codec_kind(codec)}, {codec.vocab} tokens{'' if codec.end is None else ' with EOS'}",
+        "codec": f"{codec_kind(codec)}, {codec.vocab} tokens{'' if codec.eos is None else ' with EOS'}",
         "length": f"{length} tokens",
         **facts,
     }

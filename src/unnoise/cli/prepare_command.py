@@ -120,7 +120,7 @@ def summary(index: Index) -> dict[str, Any]:
 def print_summary(index: Index, folder: Path) -> None:
     """Print the contents of a prepared folder."""
     codec = index.read_codec(folder)
-    ends = ", one of them ends a document" if codec.end is not None else ""
+    ends = ", one of them ends a document" if codec.eos is not None else ""
     print(f"codec      {index.codec['kind']}, {codec.vocab:,} tokens{ends}")
     print(f"{'split':10s} {'documents':>14s} {'characters':>16s} {'tokens':>16s} {'shards':>7s}")
     for split, shards in index.splits.items():

@@ -25,8 +25,8 @@ class Codec(ABC):
 
     kind: name of this type of codec.
     vocab: K, including the EOS token.
-    end: index of the EOS token, or None.
-    begin: index of the BOS token, or None if the EOS token of the previous text takes its place.
+    eos: index of the EOS token, or None.
+    bos: index of the BOS token, or None if the EOS token of the previous text takes its place.
     unit: unit that bits are counted per.
     length: number of tokens of each text, if it is fixed.
     grid: rows and columns of the tokens, for images.
@@ -42,8 +42,8 @@ class Codec(ABC):
 
     kind: ClassVar[str]
     vocab: int
-    end: int | None = None
-    begin: int | None = None
+    eos: int | None = None
+    bos: int | None = None
     unit: str = "character"
     length: int | None = None
     grid: tuple[int, ...] = ()
@@ -94,7 +94,7 @@ class Codec(ABC):
 
     def config(self) -> dict[str, Any]:
         """Return the arguments of `from_config` for config.json."""
-        return {"end": self.end is not None}
+        return {"end": self.eos is not None}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], folder: Path) -> "Codec":
@@ -113,7 +113,7 @@ class Codec(ABC):
     @property
     def divider(self) -> int | None:
         """Token between documents in evaluations: EOS, or None."""
-        return self.end
+        return self.eos
 
     def count(self, text: str) -> int:
         """Return the length of a text in `unit`s."""
@@ -131,12 +131,12 @@ class Codec(ABC):
     def until_end(self, tokens: Sequence[int] | Tokens) -> list[int]:
         """Return the tokens before the first EOS token."""
         listed = [int(token) for token in tokens]
-        return listed[: listed.index(self.end)] if self.end in listed else listed
+        return listed[: listed.index(self.eos)] if self.eos in listed else listed
 
 
 def check_end(codec: Codec) -> None:
     """Raise ValueError unless a codec has an EOS token."""
-    if codec.end is None:
+    if codec.eos is None:
         raise ValueError(f"whole texts need a codec with an end token, and this {codec.kind} codec has none")
 
 
@@ -148,7 +148,7 @@ class _Table(Codec):
     def _prepare(self, symbols: str, end: bool) -> None:
         self.symbols = symbols
         self.vocab = len(symbols) + end
-        self.end = len(symbols) if end else None
+        self.eos = len(symbols) if end else None
         self._number = {symbol: i for i, symbol in enumerate(symbols)}
         codes = _code_points(symbols)
         self._numbers = np.full(int(codes.max()) + 2, -1)  # by code point; the last entry is for all larger ones
@@ -179,7 +179,7 @@ class _Table(Codec):
         return "".join(self.symbols[token] for token in self.until_end(tokens))
 
     def show(self, token: int) -> str:
-        return "¶" if token == self.end else self.symbols[token]
+        return "¶" if token == self.eos else self.symbols[token]
 
 
 class Text8(_Table):

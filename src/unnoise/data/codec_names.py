@@ -33,7 +33,7 @@ class Numbers(Codec):
             raise ValueError(f"a numbers codec needs a number of tokens ≥ 1, found {vocab!r}")
         if end is not None and (isinstance(end, bool) or not isinstance(end, int) or not 0 <= end < vocab):
             raise ValueError(f"the end token must be one of 0…{vocab - 1}, found {end!r}")
-        self.vocab, self.end = vocab, end
+        self.vocab, self.eos = vocab, end
 
     @classmethod
     def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> Codec:
@@ -42,7 +42,7 @@ class Numbers(Codec):
         return cls(int(detail) + end, int(detail) if end else None)
 
     def config(self) -> dict[str, Any]:
-        return {"vocab": self.vocab, "end": self.end}
+        return {"vocab": self.vocab, "end": self.eos}
 
     def encode(self, text: str, strict: bool = False) -> Tokens:
         words = text.split()
@@ -61,7 +61,7 @@ class Numbers(Codec):
         return len(text.split())
 
     def show(self, token: int) -> str:
-        return "¶ " if token == self.end else f"{token} "
+        return "¶ " if token == self.eos else f"{token} "
 
     def show_states(self, states: Sequence[int]) -> list[str]:
         return [self.show(state) if state < self.vocab else f"{BLANK} " for state in states]
@@ -76,10 +76,10 @@ class Text8Specials(Codec):
 
     kind = "text8-35"
     vocab = len(SPECIALS) + 27
-    begin = SPECIALS.index("[BOS]")
+    bos = SPECIALS.index("[BOS]")
 
     def __init__(self, end: bool = True):
-        self.end = SPECIALS.index("[EOS]") if end else None
+        self.eos = SPECIALS.index("[EOS]") if end else None
         self._symbols = Text8()
 
     @classmethod
@@ -99,7 +99,7 @@ class Text8Specials(Codec):
         return self._symbols.decode([symbol for symbol in symbols if symbol >= 0])
 
     def show(self, token: int) -> str:
-        return "¶" if token == self.end else self._symbols.show(token - len(SPECIALS)) if token >= len(SPECIALS) else "▯"
+        return "¶" if token == self.eos else self._symbols.show(token - len(SPECIALS)) if token >= len(SPECIALS) else "▯"
 
 
 class Pixels(Codec):

@@ -83,7 +83,7 @@ class Corpus(Source):
             return Sequences(*token_rows(codec, self._lines(split), length, True, f"the {split} split of {self.name}")[0])
         if cut == "windows":
             texts = self._documents(split)
-            characters = sum(map(codec.count, texts)) + (len(texts) if codec.end is not None else 0)  # EOS counts as one
+            characters = sum(map(codec.count, texts)) + (len(texts) if codec.eos is not None else 0)  # EOS counts as one
             tokens = self.tokens(codec, split)
             return Windows(tokens, length, characters / len(tokens))
         found = list(itertools.chain.from_iterable(map(sentences, self._documents(split))))
@@ -102,8 +102,8 @@ class Corpus(Source):
             parts = []
             for text in documents:
                 parts.append(codec.encode(text).astype(kind))
-                if codec.end is not None:
-                    parts.append(np.array([codec.end], dtype=kind))
+                if codec.eos is not None:
+                    parts.append(np.array([codec.eos], dtype=kind))
             write_whole(path, np.concatenate(parts).tobytes() if parts else b"")
         if path.stat().st_size == 0:
             raise ValueError(f"the {split} split of {self.name} is empty")

@@ -104,7 +104,7 @@ def token_rows(
     """
     if ends:
         check_end(codec)
-    end = np.array([codec.end] if ends else [], dtype=np.int64)
+    end = np.array([codec.eos] if ends else [], dtype=np.int64)
     rows = [np.concatenate([tokens, end]) if len(tokens) else tokens for tokens in map(codec.encode, texts)]
     kept = [i for i, row in enumerate(rows) if 0 < len(row) <= length]
     if not kept:
@@ -116,17 +116,17 @@ def token_rows(
 
 
 def _stream(codec: Codec, texts: list[str], length: int) -> Windows:
-    if codec.end is None:
+    if codec.eos is None:
         joined = SEPARATOR.join(texts)
         tokens, characters = codec.encode(joined), codec.count(joined)
     else:
-        tokens = np.concatenate([np.append(codec.encode(text), codec.end) for text in texts])
+        tokens = np.concatenate([np.append(codec.encode(text), codec.eos) for text in texts])
         characters = sum(map(codec.count, texts)) + len(texts)  # EOS counts as one
     if not len(tokens):
         raise ValueError("the texts are empty: there is nothing to read")
     characters_per_token = characters / len(tokens)
     if len(tokens) < length:
-        gap = codec.encode(SEPARATOR) if codec.end is None else np.zeros(0, dtype=tokens.dtype)
+        gap = codec.encode(SEPARATOR) if codec.eos is None else np.zeros(0, dtype=tokens.dtype)
         once = np.concatenate([tokens, gap])
         tokens = np.tile(once, -(-length // len(once)))
     return Windows(torch.from_numpy(tokens), length, characters_per_token)

@@ -71,7 +71,7 @@ class ShardedCorpus(Source):
     def _texts(self, codec: Codec, split: str, length: int, cut: Segmentation) -> SequenceData:
         shards = self.index.splits[split]
         tokens = ShardTokens(self.folder, split, shards, np.dtype(self.index.dtype))
-        ends = codec.end is not None
+        ends = codec.eos is not None
         if cut == "whole":
             check_end(codec)
             return ShardDocuments(self.folder, split, shards, tokens, length, ends, keep_end=True)

@@ -36,7 +36,7 @@ class Bpe(Codec):
         highest = max(tokenizer.get_vocab().values(), default=-1)
         if highest != self.vocab - 1:  # the library allocates memory for every number in between
             raise ValueError(f"a tokenizer of {self.vocab} tokens must number them 0 to {self.vocab - 1}, found {highest}")
-        self.end = tokenizer.token_to_id(END)
+        self.eos = tokenizer.token_to_id(END)
 
     @classmethod
     def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Bpe":
@@ -101,7 +101,7 @@ class Bpe(Codec):
         return self.tokenizer.decode(self.until_end(tokens), skip_special_tokens=False)
 
     def show(self, token: int) -> str:
-        return "¶" if token == self.end else self.tokenizer.decode([token], skip_special_tokens=False)
+        return "¶" if token == self.eos else self.tokenizer.decode([token], skip_special_tokens=False)
 
     def save(self, folder: Path) -> None:
         write_atomically(folder / FILE, self.tokenizer.to_str(pretty=True).encode())
@@ -121,7 +121,7 @@ class Text8Bpe(Bpe):
         self.letters = Text8()
         symbols = set(LETTERS.replace(" ", BYTE_LEVEL_BLANK))
         pieces = tokenizer.get_vocab().items()
-        self.unused = sorted(token for piece, token in pieces if not symbols.issuperset(piece) and token != self.end)
+        self.unused = sorted(token for piece, token in pieces if not symbols.issuperset(piece) and token != self.eos)
 
     @classmethod
     def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Bpe":
@@ -186,7 +186,7 @@ class PretrainedTokenizer(Codec):
             raise ValueError(f"the tokenizer has a token with the number {highest}, and the model has only {vocab:,} tokens")
         if end is not None and not 0 <= end < vocab:
             raise ValueError(f"the end token must be one of 0…{vocab - 1}, found {end}")
-        self.tokenizer, self.vocab, self.end = tokenizer, vocab, end
+        self.tokenizer, self.vocab, self.eos = tokenizer, vocab, end
         self._anchor = self.encode("a").tolist()
 
     @classmethod
@@ -194,7 +194,7 @@ class PretrainedTokenizer(Codec):
         raise ValueError("the tokenizer codec comes with a model: give the folder of a saved model that has it as the codec")
 
     def config(self) -> dict[str, Any]:
-        return {"vocab": self.vocab, "end": self.end}
+        return {"vocab": self.vocab, "end": self.eos}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], folder: Path) -> "PretrainedTokenizer":
@@ -209,7 +209,7 @@ class PretrainedTokenizer(Codec):
     @property
     def divider(self) -> int | None:
         """EOS, or else <|endoftext|>, which separates texts in the training windows of diffusion models."""
-        return self.tokenizer.token_to_id(END) if self.end is None else self.end
+        return self.tokenizer.token_to_id(END) if self.eos is None else self.eos
 
     def encode(self, text: str, strict: bool = False) -> Tokens:
         return np.array(self.tokenizer.encode(without_surrogates(text), add_special_tokens=False).ids, dtype=np.int64)
@@ -223,7 +223,7 @@ class PretrainedTokenizer(Codec):
         return whole[len(start) :] if whole.startswith(start) else self.decode(tokens)
 
     def show(self, token: int) -> str:
-        return "¶" if token == self.end else self.decode_after(self._anchor, [token])
+        return "¶" if token == self.eos else self.decode_after(self._anchor, [token])
 
     def save(self, folder: Path) -> None:
         write_atomically(folder / FILE, self.tokenizer.to_str(pretty=True).encode())
@@ -237,7 +237,7 @@ class Bytes(Codec):
 
     def __init__(self, end: bool = False):
         self.vocab = 256 + end
-        self.end = 256 if end else None
+        self.eos = 256 if end else None
 
     @classmethod
     def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Bytes":
@@ -254,7 +254,7 @@ class Bytes(Codec):
         return byte_count(text)
 
     def show(self, token: int) -> str:
-        return "¶" if token == self.end else chr(token) if 32 <= token < 127 else "↵" if token == 10 else "▯"
+        return "¶" if token == self.eos else chr(token) if 32 <= token < 127 else "↵" if token == 10 else "▯"
 
 
 def byte_count(text: str) -> int:

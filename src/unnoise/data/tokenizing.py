@@ -145,7 +145,7 @@ class Encoder:
         self.codec, self.shares, self.dtype = codec, shares, token_dtype(codec.vocab)
 
     def __call__(self, texts: list[str], first: list[bool], last: list[bool], split: list[int]) -> Encoded:
-        end = [] if self.codec.end is None else [np.array([self.codec.end], dtype=self.dtype)]
+        end = [] if self.codec.eos is None else [np.array([self.codec.eos], dtype=self.dtype)]
         parts: list[np.ndarray] = []
         lengths: list[int] = []
         for text, ends in zip(texts, last, strict=True):

@@ -165,8 +165,8 @@ def _with_posterior(
     """Return x_0 [R, L], the samples or else the most probable token of each position, and p(x_0^i | x_t) of each: [R, L]."""
     tokens, probabilities, start = [], [], 0
     for raw in _posterior(model, denoiser, window, at):
-        if model.codec.end is not None:  # a text does not end in its middle
-            raw[:, model.codec.end] = -torch.inf
+        if model.codec.eos is not None:  # a text does not end in its middle
+            raw[:, model.codec.eos] = -torch.inf
         log_p = torch.log_softmax(raw, -1)
         count = len(log_p)
         here = log_p.argmax(-1)[None] if drawn is None else drawn[:, start : start + count]

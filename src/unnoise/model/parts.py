@@ -44,7 +44,7 @@ class ModelParts:
         if whole_texts:
             check_end(codec)
         self.process = method.process_for(codec.vocab, codec.grid).to(device_of(network))
-        self.process.end = codec.end
+        self.process.end = codec.eos
         self.process.exclude(codec.unused)
         check_network(network, needed_fields(method, codec.vocab, length, len(self.labels), codec.grid, codec.channels))
         self.denoiser = method.parameterization(network, self.process, length, len(self.labels))
@@ -122,9 +122,9 @@ class ModelParts:
         """Return a split of a source as this model reads it, or cut in another way."""
         cut = cut or self.cut
         texts = source.texts(self.codec, split, self.length, cut)
-        if cut != "whole" or self.method.stops_at_end or self.codec.end is None:
+        if cut != "whole" or self.method.stops_at_end or self.codec.eos is None:
             return texts
-        return PaddedSequences(texts, self.codec.end, self.length)
+        return PaddedSequences(texts, self.codec.eos, self.length)
 
     def label_number(self, label: int | str | None) -> int | None:
         """The number of a class, from its name or number; ValueError if there is none such."""

@@ -55,7 +55,7 @@ def _token_texts(tokens: Tensor, model: Model, labels: Tensor | None) -> tuple[S
 def _characters_per_token(tokens: Tensor, model: Model) -> float:
     """Return the number of characters per token, from the first tokens; 1 for images."""
     some = tokens.flatten()[:100_000]
-    real = [token for token in some.tolist() if token not in (PAD, model.codec.end)]
+    real = [token for token in some.tolist() if token not in (PAD, model.codec.eos)]
     return 1.0 if model.codec.grid or not real else max(model.codec.count(model.codec.decode(real)), 1) / len(real)
 
 

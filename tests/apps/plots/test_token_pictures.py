@@ -77,7 +77,7 @@ def test_a_chain_of_words_is_legible(name: str, dark: bool, tmp_path: Path, figu
     assert main(["plot", "chain", "--model", name, "--steps", "6", "--out", str(out)] + dark * ["--dark"]) == 0
     model = unnoise.load(name)
     *_, last = model.chain(steps=6, seed=0)
-    written = last.ids.index(model.codec.end) if model.codec.end in last.ids else len(last.ids)
+    written = last.ids.index(model.codec.eos) if model.codec.eos in last.ids else len(last.ids)
     check(figures[0], last.tokens[:written])
     assert out.read_bytes()[:4] == b"\x89PNG"
 

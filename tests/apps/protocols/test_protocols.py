@@ -45,7 +45,7 @@ def test_detokenizers() -> None:
 def test_windows_of_every_wrapping_by_hand() -> None:
     """Three documents of 5, 3 and 4 characters, two of them concatenated at a time, windows of 4."""
     codec, texts = Characters("abcdefghijkl", end=True), ["abcde", "fgh", "ijkl"]
-    e = codec.end
+    e = codec.eos
     mdlm = chunk(texts, codec, 4, Wrapping(ends=True, around=True, rows=2))
     # abcde¶fgh¶ is 10 tokens: 5 windows of 2; ijkl¶ is 5: 2 windows, one token lost
     assert mdlm.x.tolist() == [
@@ -156,7 +156,7 @@ def test_real_files_have_the_published_number_of_documents_and_these_windows() -
 def test_a_sentence_a_window_padded(home: Path, tmp_path: Path) -> None:
     """MDLM's runs on LM1B: begin token, at most L − 2 tokens, end token, padding that is noised but not counted."""
     codec = Characters("abcdefghijkl", end=True)
-    e = codec.end
+    e = codec.eos
     found = chunk(["abcdef", "g", ""], codec, 6, PROTOCOLS["mdlm-lm1b"].wrapping)
     assert found.x.tolist() == [[e, 0, 1, 2, 3, e], [e, 6, e, e, e, e], [e, e, e, e, e, e]]
     assert found.counted.sum(1).tolist() == [6, 3, 2] and (found.tokens, found.dropped, found.specials) == (7, 2, 6)

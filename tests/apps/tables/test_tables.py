@@ -210,7 +210,7 @@ def test_a_model_that_cannot_follow_a_protocol_is_named_with_those_that_it_can(
 def test_published_diffusion_models_have_a_token_between_documents(home: Path) -> None:
     tokenizer = Bpe.train([TEXT * 9], 300, end=True).tokenizer
     codec = PretrainedTokenizer(tokenizer, 300)
-    assert codec.end is None and codec.divider == 0 and PretrainedTokenizer(tokenizer, 300, 7).divider == 7
+    assert codec.eos is None and codec.divider == 0 and PretrainedTokenizer(tokenizer, 300, 7).divider == 7
     found = evaluate(nano("mdlm", codec), str(home / "sets" / "ptb.txt"), ProtocolOptions(protocol="sedd", draws=2))
     assert (found.chunks.x == 0).sum() == 8  # a sentence a line
     assert Text8().divider is None and Text8(end=True).divider == 27

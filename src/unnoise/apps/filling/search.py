@@ -85,7 +85,7 @@ class WordTokens:
 @lru_cache(maxsize=8)
 def word_tokens(codec: Codec, device: torch.device | None = None) -> WordTokens:
     """Return the word tokens of a codec, with tensors on a device."""
-    texts = ["" if token == codec.end else codec.decode([token]) for token in range(codec.vocab)]
+    texts = ["" if token == codec.eos else codec.decode([token]) for token in range(codec.vocab)]
     inside = torch.tensor([is_piece(text) for text in texts], device=device)
     if not bool(inside.any()):
         raise ValueError(f"no token of this {codec.kind} codec is a letter or a digit, so there are no words to fill in")

@@ -30,7 +30,7 @@ def plot_chain(model: Model, path: Path, steps: int, seed: int, moments: int = 6
     if isinstance(model.codec, Pixels):
         plot_images(model.codec, chosen, path, title, dark=dark)
     else:
-        plot_rows(path, title, {"": chain_rows(chosen, model.codec.vocab, model.codec.end)}, NAMES, together=False, dark=dark)
+        plot_rows(path, title, {"": chain_rows(chosen, model.codec.vocab, model.codec.eos)}, NAMES, together=False, dark=dark)
 
 
 def chain_rows(steps: Sequence[Step], vocab: int, end: int | None = None) -> list[Row]:

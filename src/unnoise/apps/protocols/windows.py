@@ -104,7 +104,7 @@ def chunk(texts: Sequence[str], codec: Codec, length: int, wrapping: Wrapping) -
     if inside < 1:
         raise ValueError(f"windows of {length} tokens have no room next to their BOS and EOS tokens")
     end = -1 if codec.divider is None else codec.divider
-    begin = end if codec.begin is None else codec.begin
+    begin = end if codec.bos is None else codec.bos
     if wrapping.padded:
         return _padded(texts, codec, length, begin, end)
     ends = np.array([end] if wrapping.ends else [], dtype=np.int64)
@@ -163,7 +163,7 @@ def _share(chunks: Chunks, codec: Codec, which: Tensor, count: Callable[[str], i
     """Return the share of some windows [n] in the decoded text of all windows."""
     if len(which) == len(chunks.x):
         return 1.0
-    around = [codec.begin, codec.divider]
+    around = [codec.bos, codec.divider]
 
     def decoded(row: Tensor, counted: Tensor) -> int:
         return count(codec.decode([token for token in row[counted].tolist() if token not in around]))

@@ -249,14 +249,14 @@ def reads_words(model: "Model") -> bool:
 @lru_cache(maxsize=8)
 def words_of(codec: Codec) -> dict[int, str]:
     """Return the tokens of a codec that are a blank and letters, without the blank."""
-    shown = ((token, codec.decode([token])) for token in range(codec.vocab) if token != codec.end)
+    shown = ((token, codec.decode([token])) for token in range(codec.vocab) if token != codec.eos)
     return {token: text[1:] for token, text in shown if text[:1] == " " and text[1:].isalpha() and text.isascii()}
 
 
 @lru_cache(maxsize=8)
 def has_letters_only(codec: Codec) -> bool:
     """Return whether all tokens longer than one character consist of a…z and blanks."""
-    texts = (codec.decode([token]) for token in range(codec.vocab) if token != codec.end)
+    texts = (codec.decode([token]) for token in range(codec.vocab) if token != codec.eos)
     longer = [text for text in texts if len(text) > 1]
     return bool(longer) and all(not text.strip(LETTERS) for text in longer)
 

@@ -240,7 +240,7 @@ class ChainRun:
 
 def _piece(codec: Codec, step: Step, positions: list[int]) -> Piece:
     ids = [step.ids[i] for i in positions]
-    tokens = ids.index(codec.end) if codec.end in ids else len(ids)
+    tokens = ids.index(codec.eos) if codec.eos in ids else len(ids)
     confidences = [step.confidences[i] for i in positions[: tokens + 1]]  # EOS is predicted too
     whole = codec.decode(ids).encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # invalid bytes become �
     return Piece(whole, new=True, confidence=round(sum(confidences) / max(1, len(confidences)), 6), tokens=tokens)

@@ -86,7 +86,7 @@ def codec_tokenizer(codec: Codec) -> Tokenizer | None:
             tokenizer.decoder = decoders.ByteLevel()
         case _:
             return None
-    if codec.end is not None:
+    if codec.eos is not None:
         tokenizer.add_special_tokens([AddedToken(END, special=True, normalized=False)])
     return tokenizer
 
@@ -103,7 +103,7 @@ def with_codec(model: Published, chosen: str | Path | Codec) -> Published:
 
     chosen: a codec, its name, a tokenizer.json, or a folder with one or with GPT-2's vocab.json and merges.txt.
     """
-    vocab, end = model.codec.vocab, model.codec.end
+    vocab, end = model.codec.vocab, model.codec.eos
     if not isinstance(model.codec, Numbers):
         raise ValueError(f"this model has a tokenizer ({codec_kind(model.codec)}): leave the codec out")
     path = None if isinstance(chosen, Codec) else Path(chosen)
