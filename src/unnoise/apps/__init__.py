@@ -6,10 +6,10 @@ This module is a plug-in of the group `unnoise.plugins`. The core does not impor
 from unnoise.registry import register
 
 COMMANDS = {
-    "train": "plots.core_commands:TrainCommand",
-    "generate": "plots.core_commands:GenerateCommand",
-    "compare": "plots.core_commands:CompareCommand",
-    "info": "plots.core_commands:InfoCommand",
+    "train": "plots.command:TrainCommand",
+    "generate": "plots.command:GenerateCommand",
+    "compare": "plots.command:CompareCommand",
+    "info": "plots.command:InfoCommand",
     "infill": "filling.command:InfillCommand",
     "eval": "protocols.command:EvalCommand",
     "fill": "filling.command:FillCommand",
@@ -17,7 +17,7 @@ COMMANDS = {
     "correct": "spelling.command:CorrectCommand",
     "harness": "harness.command:HarnessCommand",
     "tables": "protocols.command:TablesCommand",
-    "noise": "plots.noise_command:NoiseCommand",
+    "noise": "plots.command:NoiseCommand",
     "plot": "plots.command:PlotCommand",
     "contrast": "contrasts.command:ContrastCommand",
     "studio": "studio.command:StudioCommand",

@@ -1,25 +1,37 @@
-"""`unnoise plot`.
+"""`unnoise plot`, `unnoise noise`, and commands of the core with pictures."""
 
-`unnoise plot quality` and `unnoise plot frontier`: measure samples, print the results, save and draw them.
-"""
-
-import hashlib
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.cli.command_base import Dark, Json, ModelNames, Seed, at_least, named_models, only_model, open_models
+from unnoise.cli import eval_command, generate_command, info_command, train_command
+from unnoise.cli.command_base import (
+    Dark,
+    Device,
+    Json,
+    ModelNames,
+    Seed,
+    at_least,
+    named_models,
+    only_model,
+    open_model,
+    open_models,
+    say_read,
+    text_of,
+)
 
 if TYPE_CHECKING:
-    from unnoise.evaluation.generative import FrontierOptions, TextMeasures
+    from unnoise.apps.plots.noise import NoisedText, NoisePath
+    from unnoise.model.generate import Step
     from unnoise.model.model import Model
+    from unnoise.training.callbacks import Callback
 
 KINDS = ("curve", "schedule", "loss", "chain", "quality", "frontier")
+NOISE = "absorbing"  # default noise of `unnoise noise`
 
 
 @dataclass
@@ -91,38 +103,24 @@ class PlotCommand:
             raise ValueError("--temperatures and --float32-gumbel are for `unnoise plot frontier`")
         if self.schedules and (self.kind != "schedule" or self.model):
             raise ValueError("--schedules are for `unnoise plot schedule` without --model")
-        at_least(1, steps=self.steps)
+        at_least(1, steps=self.steps, length=self.length)
         style.check(out)
         found = self._draw(out)
         print(json.dumps({"out": str(out), **found}) if self.as_json else f"wrote {out}")
         return 0
 
-    @property
-    def options(self) -> "FrontierOptions":
-        """Options for measuring samples."""
-        from unnoise.evaluation.generative import CALLS, TEMPERATURES, FrontierOptions
-
-        return FrontierOptions(
-            samplers=self.samplers,
-            calls=self.calls or CALLS,
-            temperatures=self.temperatures or TEMPERATURES,
-            steps=self.steps,
-            num_samples=self.num_samples,
-            seed=self.seed,
-            float32_gumbel=self.float32_gumbel,
-        )
-
     def _draw(self, out: Path) -> dict[str, Any]:
         """Draw the picture, and return the results that were measured for it."""
-        from unnoise.apps.plots import figures as plot, schedules
+        from unnoise.apps.plots import figures, schedules
         from unnoise.apps.plots.chain import plot_chain
+        from unnoise.apps.plots.quality import check_same_codec, plot_measures
 
         if self.kind == "curve":
             folders = named_models(self.model)
             if len(folders) == 1:
-                plot.plot_curve(next(iter(folders.values())), out, dark=self.dark)
+                figures.plot_curve(next(iter(folders.values())), out, dark=self.dark)
             else:
-                plot.plot_comparison(folders, out, dark=self.dark)
+                figures.plot_comparison(folders, out, dark=self.dark)
             return {}
         if self.kind == "chain":
             only_model(self.model, "unnoise plot chain")
@@ -138,7 +136,7 @@ class PlotCommand:
                 schedules.plot_schedule(first, out, dark=self.dark)
             case "loss":
                 check_same_codec(models, "the loss is measured in bits of a token")
-                plot.plot_loss(models, out, self.data or "sotu", dark=self.dark)
+                figures.plot_loss(models, out, self.data or "sotu", dark=self.dark)
             case "chain":
                 plot_chain(first, out, self.steps, self.seed, dark=self.dark)
             case _:
@@ -146,161 +144,183 @@ class PlotCommand:
         return {}
 
 
-WINDOWS = 200  # of real text, for the quality
+@dataclass
+class NoiseCommand:
+    """Show a text at several times of the forward noise process. With --model, also denoise it from the last time.
 
+    Example: unnoise noise "the quick brown fox jumps over the lazy dog" --method uniform
+    """
 
-def plot_measures(command: "PlotCommand", models: "dict[str, Model]", out: Path) -> list[dict[str, Any]]:
-    """Measure samples of each model, draw the results, and return them for JSON."""
-    from unnoise.apps.plots.figures import plot_frontier, plot_quality
-    from unnoise.evaluation.frontier import best, frontier
-    from unnoise.evaluation.generative import (
-        FEWEST,
-        JUDGE,
-        REAL,
-        LikelihoodJudge,
-        SavedPoints,
-        TextMeasures,
-        can_mauve,
-        features,
-        fingerprint,
-        measure_texts,
-        qualities,
+    text: Annotated[Positional[str], arg(metavar="TEXT", help="Text, file, or - for standard input.")]
+    method: Annotated[
+        str | None,
+        arg(
+            help="Noise: uniform, absorbing, nearest-neighbour, hybrid, gaussian, or a method from `unnoise ls`; "
+            f"default: {NOISE}."
+        ),
+    ] = None
+    model: Annotated[str | None, arg(help="Model whose noise and sampler are used: a folder, or a bundled name.")] = None
+    times: Annotated[tuple[float, ...], arg(help="Increasing times from 0 (text) to 1 (noise).")] = (
+        0.0,
+        0.25,
+        0.5,
+        0.75,
+        1.0,
     )
-    from unnoise.model.io import load
+    steps: Annotated[int | None, arg(help="Largest number of network calls for denoising; default: 128.")] = None
+    codec: Annotated[
+        str | None,
+        arg(help="Codec of the text without --model: as for train, or the name of a bundled model; default: text8."),
+    ] = None
+    picture: Annotated[Path | None, arg(help="Draw the noised texts to this file, .png or .svg.")] = None
+    dark: Dark = False
+    seed: Seed = 0
+    device: Device = "auto"
+    as_json: Json = False
 
-    _check_texts(models, command.samplers)
-    quality = command.kind == "quality"
-    if not quality:
-        check_same_codec(models, "the entropy of a frontier is counted in tokens")
-    for temperature in command.temperatures:
-        if not 0 < temperature <= 10:
-            raise ValueError(f"temperatures lie above 0 and at most at 10, found {temperature}")
-    options, judge_name = command.options, command.judge or JUDGE
-    judge, model = LikelihoodJudge(load(judge_name)), next(iter(models.values()))
-    real = _real_texts(command, model)
-    compare = not quality and can_mauve() and len(real) >= FEWEST
-    if not command.as_json:
-        if command.float32_gumbel:
+    def run(self) -> int:
+        from rich.console import Console
+
+        from unnoise.apps.plots.noise import plot_path, show_path
+        from unnoise.apps.plots.style import check
+
+        if self.dark and self.picture is None:
+            raise ValueError("--dark is for a picture: give --picture too")
+        if self.picture is not None:
+            check(self.picture)
+        title, path, back_title, back = self._with_model() if self.model is not None else self._without_model()
+        forward = path.texts()
+        if self.picture is not None:
+            plot_path(self.picture, title, forward, back, dark=self.dark)
+        if self.as_json:
+            found: dict[str, Any] = {"noise": title, "seed": self.seed, "texts": [_message(one) for one in forward]}
+            if back:
+                found |= {"back": [_message(one) for one in back]}
+            print(json.dumps(found | ({"picture": str(self.picture)} if self.picture else {}), ensure_ascii=False))
+            return 0
+        show_path(title, forward, back_title, back, Console())
+        if self.picture is not None:
+            print(f"wrote {self.picture}", file=sys.stderr)
+        return 0
+
+    def _without_model(self) -> "tuple[str, NoisePath, str, list[NoisedText]]":
+        from unnoise.apps.plots.noise import NoisePath, noise_named
+        from unnoise.data import codec
+
+        if self.steps is not None:
+            raise ValueError("--steps is for denoising: give --model too")
+        text, name = text_of(self.text), self.method or NOISE
+        read = codec(self.codec or "text8", [text])
+        if read.grid:
+            raise ValueError(f"{self.codec} has a codec of images, and noise is shown for texts")
+        say_read(read.read_as(text))
+        tokens = read.encode(read.with_leading_space(text) if text else "").tolist()
+        return name, NoisePath(noise_named(name, read), read, tokens, self.times, self.seed), "", []
+
+    def _with_model(self) -> "tuple[str, NoisePath, str, list[NoisedText]]":
+        from unnoise.apps.plots.noise import can_denoise_from, denoise_from, model_path, moments
+        from unnoise.model.sampling_options import SamplingOptions
+
+        if self.method is not None or self.codec is not None:
+            raise ValueError("a model has its own noise and codec: leave out --method and --codec, or --model")
+        model = open_model(self.model, self.device)
+        text = text_of(self.text)
+        path = model_path(model, text, self.times, self.seed)
+        say_read(model.codec.read_as(text))
+        if not can_denoise_from(model):
             print(
-                "drawn with float32 Gumbel noise, which loses rare tokens: only to reproduce that artefact of some papers' code"
+                f"{model.method.name} samples only from pure noise: it cannot denoise a partially noised text", file=sys.stderr
             )
-        if real and not quality and not compare:
-            missing = f"at least {FEWEST} texts of each kind" if can_mauve() else "mauve-text, pip install 'unnoise[mauve]'"
-            print(f"MAUVE is left out: it needs {missing}")
-    shared = {"picture": command.kind, "judge": judge_name, "judge_weights": fingerprint(judge.model)}
-    saved = SavedPoints(out.with_suffix(".json"), TextMeasures, **shared, real=None if quality else _digest(real))
-    points: list[TextMeasures] = []
-
-    def take(point: TextMeasures) -> None:
-        if not command.as_json:
-            if not points:
-                print(_title(models, "model") + _header(quality))
-            print(_title(models, point.model or "–") + _line(point, quality), flush=True)
-        _say_left_out(point, f"{point.calls} calls" if quality else f"temperature {point.temperature:g}")
-        points.append(point)
-
-    if real:
-        take(saved.get(lambda: measure_texts(real, model, judge), codec=model.codec.identity(), data=_digest(real)))
-    compared = features(judge.model, real) if compare else None
-    for name, one in models.items():
-        found = (
-            qualities(one, judge, options, name=name, saved=saved)
-            if quality
-            else frontier(one, judge, options, real=compared, name=name, saved=saved)
-        )
-        for point in found:
-            take(point)
-    if saved.found:
-        print(f"{saved.found} {'point' if saved.found == 1 else 'points'} from {saved.path}, measured before", file=sys.stderr)
-    title = f"{', '.join(models)}: {options.num_samples} texts a point, judged by {judge_name}"
-    if quality:
-        plot_quality(points, out, title, dark=command.dark)
-        return [_quality(point) for point in points]
-    plot_frontier(points, out, f"{title}; numbers are temperatures", dark=command.dark)
-    ahead = best([point for point in points if point.sampler != REAL])
-    return [_frontier(point) | {"on_frontier": point in ahead} for point in points]
+            return model.method.name, path, "", []
+        options = SamplingOptions(steps=self.steps, seed=self.seed)
+        back = moments(list(denoise_from(model, path, options)), self.times[-2::-1])
+        return model.method.name, path, f"and back, by {self.model}", back
 
 
-def _real_texts(command: "PlotCommand", model: "Model") -> list[str]:
-    """Return real texts to compare samples with, if --data is given."""
-    from unnoise.data.corpus import corpus
-
-    if command.data is None:
-        return []
-    source = corpus(command.data)
-    if command.kind == "quality":
-        rows = source.texts(model.codec, "test", model.length).windows(WINDOWS)
-    else:
-        rows = model.texts(source, "test").windows(command.num_samples)
-    return [model.codec.decode([token for token in row if token >= 0]) for row in rows.tolist()]
+def _message(noised: "NoisedText") -> dict[str, Any]:
+    return {"t": noised.t, "text": "".join(noised.tokens), "tokens": noised.tokens, "kinds": noised.kinds}
 
 
-def _say_left_out(point: "TextMeasures", where: str) -> None:
-    """Report texts that were not judged."""
-    if point.left_out:
-        texts = "1 text" if point.left_out == 1 else f"{point.left_out} texts"
-        which = point.sampler if point.model == "" else f"{point.model} with {point.sampler} at {where}"
-        print(f"{texts} by {which} left out: empty, or outside the judge's alphabet", file=sys.stderr)
+@dataclass(frozen=True, kw_only=True)
+class TrainCommand(train_command.TrainCommand):
+    __doc__ = train_command.TrainCommand.__doc__
+
+    def callbacks(self) -> "list[Callback]":
+        from unnoise.apps.plots.figures import CurvePicture
+
+        return [*super().callbacks(), CurvePicture()]
 
 
-def check_same_codec(models: "dict[str, Model]", why: str) -> None:
-    """Raise ValueError unless all models have the same tokens."""
-    first, *others = models
-    for other in others:
-        if models[other].codec.identity() != models[first].codec.identity():
-            raise ValueError(f"{first} and {other} have different codecs, and {why}: use models with the same codec")
+@dataclass(frozen=True, kw_only=True)
+class CompareCommand(eval_command.CompareCommand):
+    __doc__ = eval_command.CompareCommand.__doc__
+
+    def callbacks(self) -> "list[Callback]":
+        from unnoise.apps.plots.figures import CurvePicture
+
+        return [*super().callbacks(), CurvePicture()]
+
+    def draw(self) -> Path | None:
+        from unnoise.apps.plots.figures import plot_comparison
+        from unnoise.apps.plots.style import can_draw
+
+        if not can_draw():
+            return None
+        picture = self.out / "comparison.png"
+        plot_comparison({name: self.out / name for name in self.methods}, picture)
+        return picture
 
 
-def _check_texts(models: "dict[str, Model]", samplers: Sequence[str]) -> None:
-    """Raise ValueError unless all models generate texts and support the samplers."""
-    for model in models.values():
-        if model.codec.grid:
-            raise ValueError("a judge reads texts, and this is a model of images")
-        for name in samplers:
-            model.check_sampler(name)
+@dataclass(frozen=True, kw_only=True)
+class GenerateCommand(generate_command.GenerateCommand):
+    __doc__ = generate_command.GenerateCommand.__doc__
+
+    replay: Annotated[Path | None, arg(help="Write the denoising chain as an animated HTML page.")] = None
+
+    def single_model_options(self) -> list[str]:
+        return [*super().single_model_options(), *(["--replay"] if self.replay else [])]
+
+    @property
+    def keeps_chain(self) -> bool:
+        return self.replay is not None
+
+    def _write(self, device: str) -> "tuple[Model, list[Step], Any]":
+        from unnoise.files import check_writable
+
+        if self.replay is not None:
+            check_writable(self.replay, (".html",))
+        return super()._write(device)
+
+    def _finish(self, found: "tuple[Model, list[Step], Any]") -> int:
+        from unnoise.apps.plots.chain import write_replay
+
+        model, steps, _ = found
+        if self.replay is not None:
+            kind = "an image" if model.codec.grid else "a text"
+            write_replay(self.replay, steps, f"{model.method.name}: {kind} from noise, seed {self.seed}")
+            print(f"wrote {self.replay}", file=sys.stderr)
+        return super()._finish(found)
 
 
-def _digest(texts: Sequence[str]) -> str | None:
-    return hashlib.sha256(repr(list(texts)).encode()).hexdigest() if texts else None
+@dataclass
+class InfoCommand(info_command.InfoCommand):
+    __doc__ = info_command.InfoCommand.__doc__
 
+    picture: Annotated[Path | None, arg(help="Draw the noise schedule to this file, .png or .svg.")] = None
+    dark: Dark = False
 
-def _quality(point: "TextMeasures") -> dict[str, Any]:
-    """Return a result of `plot quality` for JSON, per character."""
-    return {
-        "sampler": point.sampler,
-        "calls": point.calls,
-        "perplexity": point.char_perplexity,
-        "entropy": point.char_entropy,
-        "distinct": point.distinct_1,
-        "left_out": point.left_out,
-        "model": point.model,
-    }
+    def run(self) -> int:
+        if self.dark and self.picture is None:
+            raise ValueError("--dark is for a picture: give --picture too")
+        return super().run()
 
+    @property
+    def needs_weights(self) -> bool:
+        return self.schedule or self.picture is not None
 
-def _frontier(point: "TextMeasures") -> dict[str, Any]:
-    """Return a result of `plot frontier` for JSON, per token."""
-    return {name: value for name, value in point._asdict().items() if name not in ("calls", "char_entropy")}
+    def draw(self, model: "Model") -> None:
+        if self.picture is not None:
+            from unnoise.apps.plots.schedules import plot_schedule
 
-
-def _title(models: "dict[str, Model]", name: str) -> str:
-    """Return a cell of the column of models, or nothing for a single model."""
-    return "" if len(models) == 1 else f"{name:{max(5, *map(len, models))}s} "
-
-
-def _header(quality: bool) -> str:
-    if quality:
-        return f"{'sampler':16s} {'calls':>5s} {'perplexity':>10s} {'entropy':>9s} {'distinct':>9s}"
-    names = ("sampler", "temperature", "perplexity", "entropy", "distinct-1", "-2", "-3", "mauve")
-    return "{:26s} {:>11s} {:>16s} {:>13s} {:>10s} {:>6s} {:>6s} {:>6s}".format(*names)
-
-
-def _line(point: "TextMeasures", quality: bool) -> str:
-    if quality:
-        numbers = f"{point.char_perplexity:10.2f} {point.char_entropy:9.3f} {point.distinct_1:9.3f}"
-        return f"{point.sampler:16s} {point.calls or '–':>5} {numbers}"
-    compared = "–" if point.mauve is None else f"{point.mauve:.3f}"
-    return (
-        f"{point.sampler:26s} {point.temperature:11.2f} {point.perplexity:8.2f} ± {point.perplexity_stderr:5.2f} "
-        f"{point.entropy:5.3f} ± {point.entropy_stderr:.3f} "
-        f"{point.distinct_1:10.3f} {point.distinct_2:6.3f} {point.distinct_3:6.3f} {compared:>6s}"
-    )
+            plot_schedule(model, self.picture, dark=self.dark)
+            print(f"wrote {self.picture}", file=sys.stderr)

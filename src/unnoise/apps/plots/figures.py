@@ -1,22 +1,22 @@
-"""Pictures of training curves, of the loss at each noise level, and of the quality of samples.
-
-The picture of a judge's perplexity against the entropy of the texts.
-"""
+"""Pictures of training curves and of the loss at each noise level."""
 
 import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
-from unnoise.apps.plots.style import legend, look, picture, pictures, series
+from unnoise.apps.plots.style import can_draw, legend, look, picture, pictures, series
 from unnoise.data.corpus import corpus
 from unnoise.denoiser import predict_clean
-from unnoise.evaluation.generative import REAL, TextMeasures
 from unnoise.model.model import Model
 from unnoise.process.process_base import Process, gather
-from unnoise.training.callbacks import LOG
+from unnoise.training.callbacks import LOG, Callback
+
+if TYPE_CHECKING:
+    from unnoise.training.trainer import TrainingRun
 
 
 def read_log(folder: Path) -> tuple[list[tuple[int, float]], list[tuple[int, float, float]]]:
@@ -44,6 +44,20 @@ def plot_curve(folder: Path, path: Path, *, dark: bool = False) -> None:
             below.plot(steps, smoothed(values), color="C0")
             below.set_ylim(0, sorted(values)[int(0.99 * (len(values) - 1))] * 1.2)  # leave a few outliers outside
         below.set(xlabel="step", ylabel="training loss, bits")
+
+
+class CurvePicture(Callback):
+    """Callback that writes curve.png next to the log of a run."""
+
+    def __init__(self) -> None:
+        self.folder: Path | None = None
+
+    def before_save(self, run: "TrainingRun") -> None:
+        self.folder = run.out
+
+    def on_end(self) -> None:
+        if self.folder is not None and can_draw():
+            plot_curve(self.folder, self.folder / "curve.png")
 
 
 def smoothed(values: Sequence[float], memory: float = 0.95) -> list[float]:
@@ -98,84 +112,3 @@ def losses_by_level(model: Model, data: str, levels: torch.Tensor) -> tuple[list
         means.append(float(bits.mean()))
         errors.append(float(bits.std() / len(bits) ** 0.5))
     return means, errors
-
-
-def by_sampler(points: Sequence[TextMeasures]) -> dict[str, list[TextMeasures]]:
-    """Group results by sampler, and by model if there are several."""
-    several = len({point.model for point in points if point.sampler != REAL}) > 1
-    lines: dict[str, list[TextMeasures]] = {}
-    for point in points:
-        name = f"{point.model}, {point.sampler}" if several and point.sampler != REAL else point.sampler
-        lines.setdefault(name, []).append(point)
-    return lines
-
-
-def plot_quality(found: Sequence[TextMeasures], path: Path, title: str, *, dark: bool = False) -> None:
-    """Draw the judge's perplexity and the entropy of texts against network calls, a line for each model and sampler."""
-    lines = by_sampler(found)
-    left_out = sum(point.left_out for point in found)
-    with pictures(path, height=5.5, rows=2, dark=dark) as (above, below):
-        for real in lines.pop(REAL, []):
-            for axes, value in ((above, real.char_perplexity), (below, real.char_entropy)):
-                axes.axhline(value, color=look(dark).dim, alpha=0.5, linewidth=3, label=REAL)
-        for i, (name, points) in enumerate(lines.items()):
-            calls = [point.calls for point in points]
-            above.plot(calls, [point.char_perplexity for point in points], label=name, **series(i))
-            below.plot(calls, [point.char_entropy for point in points], label=name, **series(i))
-        calls = sorted({point.calls for points in lines.values() for point in points})
-        above.set_xscale("log", base=2)
-        above.set_xticks(calls, [str(number) for number in calls])
-        above.set(ylabel="the judge's perplexity\na character", title=title + (f"; {left_out} left out" if left_out else ""))
-        below.set(xlabel="network calls", ylabel="entropy of the\ncharacters, bits")
-        legend(above)
-
-
-def plot_frontier(points: Sequence[TextMeasures], path: Path, title: str, *, dark: bool = False) -> None:
-    """Draw the judge's perplexity against the entropy of the texts, a line for each sampler over temperatures.
-
-    Lower and further to the right is better.
-    """
-    lines = by_sampler(points)
-    pale = look(dark).dim
-    with picture(path, width=7.5, height=4.8, dark=dark) as axes:
-        for i, (name, line) in enumerate((name, line) for name, line in lines.items() if name != REAL):
-            ordered = sorted(line, key=lambda point: point.temperature)
-            axes.errorbar(
-                [p.entropy for p in ordered],
-                [p.perplexity for p in ordered],
-                xerr=[p.entropy_stderr for p in ordered],
-                yerr=[p.perplexity_stderr for p in ordered],
-                label=name,
-                elinewidth=0.7,
-                ecolor=pale,
-                **series(i),
-            )
-            for p in ordered:
-                place = (p.entropy, p.perplexity)
-                axes.annotate(f"{p.temperature:g}", place, fontsize=8, xytext=(5, -10), textcoords="offset points")
-        for real in lines.get(REAL, []):
-            axes.axhline(real.perplexity, color=pale, alpha=0.5, linewidth=0.8, zorder=0)
-            axes.axvline(real.entropy, color=pale, alpha=0.5, linewidth=0.8, zorder=0)
-            errors = {"xerr": real.entropy_stderr, "yerr": real.perplexity_stderr, "elinewidth": 0.7, "ecolor": pale}
-            axes.errorbar(
-                [real.entropy],
-                [real.perplexity],
-                fmt="*",
-                markersize=13,
-                color=look(dark).paper,
-                mec=look(dark).ink,
-                label=REAL,
-                **errors,
-            )
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter(_few_labels)
-        axes.set(xlabel="entropy of a text's tokens, nats (→ more varied)", ylabel="the judge's perplexity a token (↓ better)")
-        axes.set_title(title)
-        legend(axes)
-
-
-def _few_labels(value: float, _: float) -> str:
-    """Return the label of a minor tick: only 2 and 5 of each power of ten."""
-    first = f"{value:e}"[0]
-    return f"{value:g}" if first in "25" else ""

@@ -94,17 +94,9 @@ def revealed(alpha: Signal, grid: str, steps: int, length: int) -> list[float]:
     return (-length * levels.diff()).tolist()
 
 
-def all_revealed(signals: Mapping[str, Signal], steps: int, length: int) -> list[Revealed]:
-    """Return the revealed tokens of each step for each schedule and grid."""
-    for name, value in (("steps", steps), ("length", length)):
-        if value < 1:
-            raise ValueError(f"--{name} must be ≥ 1, found {value}")
-    return [Revealed(name, grid, revealed(alpha, grid, steps, length)) for grid in GRIDS for name, alpha in signals.items()]
-
-
 def plot_schedules(signals: Mapping[str, Signal], path: Path, steps: int, length: int, *, dark: bool = False) -> list[Revealed]:
     """Draw α(t) of each schedule, its weight −α′/(1 − α), and the tokens that each step reveals on either grid."""
-    found = all_revealed(signals, steps, length)
+    found = [Revealed(name, grid, revealed(alpha, grid, steps, length)) for grid in GRIDS for name, alpha in signals.items()]
     t = torch.linspace(1e-4, 1 - 1e-4, POINTS, dtype=torch.float64)
     with (
         pictures(path, width=7.5, height=9.5, rows=2 + len(GRIDS), share_x=False, dark=dark) as (above, weights, *below),
