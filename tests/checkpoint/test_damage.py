@@ -357,17 +357,26 @@ def test_ten_kills_while_a_bpe_model_is_saved(tmp_path: Path) -> None:
 
 
 FULL_DISK = """
-set -e
-mount -t tmpfs -o size=5m tmpfs "$FOLDER"
-cd "$FOLDER"
-TRAIN="$PYTHON -m unnoise train mdlm --data ../text.txt --save-every 1 --out run --json"
-$TRAIN --size nano --length 16 --batch 2 --eval-windows 2 --steps 3 > /dev/null
-dd if=/dev/zero of=fill bs=1k 2> /dev/null || true
-if $TRAIN --steps 6 --resume; then exit 9; else test $? = 2; fi
-test -z "$(ls -a run | grep part)"
-$PYTHON -m unnoise generate --model run --steps 2 > /dev/null
-rm fill
-$TRAIN --steps 6 --resume
+import contextlib, errno, os
+from unnoise.cli.main import main
+
+os.chdir("disk")
+train = "train mdlm --data ../text.txt --save-every 1 --out run --json".split()
+shape = "--size nano --length 16 --batch 2 --eval-windows 2".split()
+with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+    assert main([*train, *shape, "--steps", "3"]) == 0
+try:
+    with open("fill", "wb", buffering=0) as file:
+        while file.write(bytes(1024)):
+            pass
+except OSError as error:
+    assert error.errno == errno.ENOSPC
+assert main([*train, "--steps", "6", "--resume"]) == 2
+assert not [name for name in os.listdir("run") if "part" in name]
+with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+    assert main("generate --model run --steps 2".split()) == 0
+os.remove("fill")
+assert main([*train, "--steps", "6", "--resume"]) == 0
 """
 
 
@@ -377,9 +386,19 @@ def test_a_full_disk_costs_no_checkpoint(tmp_path: Path) -> None:
         pytest.skip("no file system can be mounted here")
     (tmp_path / "text.txt").write_text(TEXT)
     (tmp_path / "disk").mkdir()
-    names = {"FOLDER": str(tmp_path / "disk"), "PYTHON": sys.executable, "UNNOISE_CACHE": str(tmp_path / "cache")}
-    script = ["unshare", "-rm", "bash", "-c", FULL_DISK]
-    done = subprocess.run(script, env=os.environ | names, capture_output=True, text=True, check=False)
+    script = [
+        "unshare",
+        "-rm",
+        "bash",
+        "-c",
+        'mount -t tmpfs -o size=5m tmpfs disk && exec "$@"',
+        "",
+        sys.executable,
+        "-c",
+        FULL_DISK,
+    ]
+    names = {"UNNOISE_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(script, cwd=tmp_path, env=os.environ | names, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert len(lines := done.stderr.strip().splitlines()) == 1 and "No space left on device" in lines[0]
     assert json.loads(done.stdout)["steps"] == 6

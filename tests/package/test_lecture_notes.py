@@ -127,17 +127,16 @@ def short(command: str) -> str:
     name, *_ = command.split()
     for pattern, less in SHORTER if name in ("train", "compare") else FEWER:
         command = re.sub(pattern, less, command)
-    match name:
-        case "train":
-            return f"{command} --steps 2 {NANO}"
-        case "compare":
-            return f"{command} --steps 2 {NANO} --windows 2 --samples 2"
-        case "contrast":
-            return f"contrast {TINY[command.split()[1]]}"
-        case "eval" if "--windows" not in command:
-            return f"{command} --windows 2"
-        case _:
-            return command
+    if name == "contrast":
+        return f"contrast {TINY[command.split()[1]]}"
+    more = {
+        "train": f"--steps 2 {NANO}",
+        "compare": f"--steps 2 {NANO} --windows 2 --samples 2",
+        "eval": "" if "--windows" in command else "--windows 2",
+        "generate": "--length 64" if "stories" in command else "",
+        "plot": "--calls 2" if "frontier" in command else "",
+    }
+    return f"{command} {more.get(name, '')}".strip()
 
 
 def write_files(folder: Path) -> None:
@@ -153,6 +152,7 @@ def write_files(folder: Path) -> None:
     export(unnoise.Model.build("sedd-absorb", Bytes(end=True), 48, width=16, network="ddit"), "sedd", to / "sedd-small")
 
 
+@pytest.mark.long
 def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib", reason="the plot extra is not installed")
     write_files(tmp_path)

@@ -77,9 +77,9 @@ def alone() -> dict[str, Any]:
     [
         (2, 4, {"accumulate": 2}),
         (2, 4, {"shard": True, "checkpoint_activations": True}),
-        (3, 1, {}),
-        (4, 3, {"device_batch": 1}),
-        (4, 3, {"shard": True}),
+        pytest.param(3, 1, {}, marks=pytest.mark.long),
+        pytest.param(4, 3, {"device_batch": 1}, marks=pytest.mark.long),
+        pytest.param(4, 3, {"shard": True}, marks=pytest.mark.long),
     ],
 )
 def test_any_number_of_processes_trains_alike(
@@ -103,6 +103,7 @@ def test_any_number_of_processes_trains_alike(
 KILLS = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "kills.py"))
 
 
+@pytest.mark.long
 def test_killed_processes_are_resumed_by_another_number_of_them(tmp_path: Path) -> None:
     """One process of two, then the group; resumed with and without shards: the losses are those of a run undisturbed."""
     (tmp_path / "text.txt").write_text(KILLS["TEXT"])
@@ -130,6 +131,7 @@ def test_tasks_are_shared_out_by_their_cost() -> None:
     assert sorted(owners([1] * 7, 3)) == [0, 0, 0, 1, 1, 2, 2] and owners([], 2) == []
 
 
+@pytest.mark.long
 def test_the_command_line_trains_with_workers_and_goes_on_with_another_number_of_them(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(TEXT)
     shape = ["--size", "nano", "--length", "16", "--eval-windows", "4", "--json", "--data", "text.txt"]
