@@ -33,7 +33,7 @@ import numpy as np
 import torch
 
 import unnoise
-from unnoise.apps.spelling import FILE, Words, model_words
+from unnoise.apps.spelling.words import FILE, Words, model_words
 from unnoise.cli.main import main as command
 from unnoise.data.documents import images
 from unnoise.training.checkpointing import has_state

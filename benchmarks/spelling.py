@@ -8,7 +8,7 @@ misspellings by people who did not know the speller (…_unseen.txt). The baseli
 vocabulary becomes the most frequent word at edit distance 1.
 
 `--part` takes every fifth passage ("tune") or the other four ("report"). `--fit` prints the weights of
-`unnoise.apps.spelling.Channel` that maximise the likelihood of the intended words in the first part, and the results of each
+`Channel` in `apps/spelling/channel.py` that maximise the likelihood of the intended words in the first part, and the results of each
 strength by cross-validation. `--speed` prints the seconds for growing texts: Holbrook's passages, or those of `--text`
 (a file, plain or .gz), and letters without blanks. OMP_NUM_THREADS sets the number of cores.
 """
@@ -27,7 +27,10 @@ from typing import NamedTuple
 import torch
 
 import unnoise
-from unnoise.apps.spelling import WORD, Candidate, Channel, Edit, Speller, Words, correct, model_words
+from unnoise.apps.spelling import correct
+from unnoise.apps.spelling.channel import Candidate, Channel
+from unnoise.apps.spelling.speller import Edit, Speller
+from unnoise.apps.spelling.words import WORD, Words, model_words
 
 PARAGRAPH = (  # the corrupted one of Multinomial Diffusion (arXiv:2102.05379): seven mistakes, and a rare name
     "mexico citi the aztec stadium estadio azteca home of clup amerika is one of the world s largest stadiums with capakity to "

@@ -18,7 +18,7 @@ import forked
 import unnoise
 from ddit_checkpoints import KINDS, built
 from hub_server import TOKEN, Hub, served
-from unnoise.apps.spelling import FILE, Words
+from unnoise.apps.spelling.words import FILE, Words
 from unnoise.checkpoint.format import CARD, WEIGHTS
 
 pytest.importorskip("huggingface_hub", reason="the hub extra is not installed")
@@ -26,7 +26,7 @@ pytest.importorskip("huggingface_hub", reason="the hub extra is not installed")
 PUSH = "from unnoise.cli.main import main; import sys, json; codes = [main(one) for one in json.loads(sys.argv[1])]"
 FETCH = f"""{PUSH}
 import torch, unnoise
-from unnoise.apps.spelling import model_words
+from unnoise.apps.spelling.words import model_words
 for name, file in json.loads(sys.argv[2]).items():
     model = unnoise.load(name)
     words = len(model_words(model).counts) if model.extra_files else 0

@@ -19,7 +19,7 @@ import uvicorn
 from starlette.testclient import TestClient
 
 import unnoise
-from unnoise.apps.spelling import FILE, Words
+from unnoise.apps.spelling.words import FILE, Words
 from unnoise.apps.studio.server import TimedProtocol, server_config
 
 WORDS = "the cat sat on mat and dog log while bird sang in tree"

@@ -14,7 +14,7 @@ from toy import Exact, ExactBlocks, Toy
 from unnoise.apps.filling import fill
 from unnoise.apps.filling.search import MaskedSearch, Place, is_word, search_in_blocks, search_left_to_right, word_tokens
 from unnoise.apps.filling.word_filling import Filling, check_only_words
-from unnoise.apps.spelling import FILE, Words
+from unnoise.apps.spelling.words import FILE, Words
 from unnoise.cli.command_base import percent
 from unnoise.data import Characters, Codec, Pixels
 from unnoise.data.tokenizer import Bpe, Text8Bpe

@@ -15,23 +15,11 @@ from hypothesis import given, strategies as st
 
 import unnoise
 from unnoise import Model
-from unnoise.apps.spelling import (
-    WORD,
-    Candidate,
-    Channel,
-    Speller,
-    Words,
-    can_correct,
-    context,
-    correct,
-    evidence,
-    matched_case,
-    model_words,
-    words as counting,
-)
-from unnoise.apps.spelling.channel import edits, find_spans
+from unnoise.apps.spelling import context, correct, words as counting
+from unnoise.apps.spelling.channel import Candidate, Channel, edits, evidence, find_spans, matched_case
 from unnoise.apps.spelling.english import are_variants, edit_distance
-from unnoise.apps.spelling.words import lexicon, misspellings
+from unnoise.apps.spelling.speller import Speller
+from unnoise.apps.spelling.words import WORD, Words, can_correct, lexicon, misspellings, model_words
 from unnoise.cli.main import main
 from unnoise.data import Characters, Text8
 

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from unnoise import Model
-from unnoise.apps.spelling import Candidate, Channel, Speller, Words, word_context
+from unnoise.apps.spelling import context as context_module
 from unnoise.apps.spelling.candidates import FLOOR, Case, WordCandidates, alike
-from unnoise.apps.spelling.channel import WORD_CHANNEL, Span, difference_evidence
-from unnoise.apps.spelling.context import token_span
+from unnoise.apps.spelling.channel import WORD_CHANNEL, Candidate, Channel, Span, difference_evidence
+from unnoise.apps.spelling.context import Place, WordContext, has_letters_only, in_letters, reads_words
 from unnoise.apps.spelling.english import edit_distance
-from unnoise.apps.spelling.word_context import Place, WordContext, has_letters_only, reads_words
+from unnoise.apps.spelling.speller import Speller
+from unnoise.apps.spelling.words import Words
 from unnoise.data.tokenizer import Bpe
 from unnoise.denoiser import predict_clean
 
@@ -56,7 +57,7 @@ def counting_model(text: str = TEXT) -> Model:
 
 def log_mu(model: Model, row: list[int], place: int) -> Tensor:
     """log μ at one position of one row, asked directly."""
-    x = torch.tensor([row + [model.process.vocab] * (-len(row) % word_context.ROUND)])
+    x = torch.tensor([row + [model.process.vocab] * (-len(row) % context_module.ROUND)])
     where = torch.zeros_like(x, dtype=torch.bool)
     where[0, place] = True
     with torch.no_grad():
@@ -71,7 +72,7 @@ def test_a_candidate_of_several_tokens_is_scored_by_the_chain_rule() -> None:
     context = WordContext(model)
     reading = context.read("they put on their coats")
     place = context.place(reading, 12)
-    assert max(place.start, len(reading.tokens) - place.stop) <= word_context.WINDOW // 2
+    assert max(place.start, len(reading.tokens) - place.stop) <= context_module.WINDOW // 2
     before, after, mask = reading.tokens[: place.start], reading.tokens[place.stop :], model.process.vocab
     word = [3, 200, 7]
     expected = 0.0
@@ -107,7 +108,7 @@ def test_a_row_that_hides_one_word_gives_the_same_as_the_chain_rule() -> None:
     assert [answer.asked[5], answer.asked[260]] == pytest.approx(
         context.chain(reading, [(place, [5]), (place, [260])]), abs=1e-4
     )
-    assert len(answer.likeliest) == word_context.RANKED and answer.likeliest == sorted(
+    assert len(answer.likeliest) == context_module.RANKED and answer.likeliest == sorted(
         answer.likeliest, key=lambda pair: -pair[1]
     )
 
@@ -120,7 +121,7 @@ def test_every_place_of_a_long_text_is_answered(length: int, monkeypatch: pytest
     places = [Place(reading.starts[i], reading.starts[i + n]) for i in range(len(reading.starts) - 2) for n in (1, 2)]
     answers = context.one_token(reading, places, [[i % 7] for i in range(len(places))])
     assert [list(answer.asked) for answer in answers] == [[i % 7] for i in range(len(places))]
-    monkeypatch.setattr(word_context, "ROWS", 1)
+    monkeypatch.setattr(context_module, "ROWS", 1)
     one_by_one = context.one_token(reading, places, [[i % 7] for i in range(len(places))])
     for one, other in zip(answers, one_by_one, strict=True):
         assert list(one.asked.values()) == pytest.approx(list(other.asked.values()), abs=1e-4)
@@ -130,9 +131,9 @@ def test_hidden_words_of_a_row_are_far_apart() -> None:
     context = WordContext(random_model(length=128))
     reading = context.read(TEXT)
     places = [Place(*pair) for pair in itertools.pairwise(reading.starts)]
-    for group in word_context._far_apart(places, list(range(len(places)))):
+    for group in context_module._far_apart(places, list(range(len(places)))):
         for one, other in itertools.pairwise(group):
-            assert places[other].start - places[one].stop >= word_context.APART
+            assert places[other].start - places[one].stop >= context_module.APART
 
 
 # ---- texts as tokens ------------------------------------------------------------------------------------------------------
@@ -240,10 +241,11 @@ def test_the_nearest_context_is_kept_where_a_model_is_short() -> None:
     """Of eight tokens two are the candidate's: three before it and three behind it are left."""
     model = Model.build("mdlm", "text8", length=8, width=16, depth=1, heads=2)
     text = "abcdefghijklmnopq"
-    span = token_span(model, text, 8, 10, "xy")
-    assert model.codec.decode(span.row) == "fgh" + "xy" + "klm" and (span.start, span.stop) == (3, 5)
-    first, last = token_span(model, text, 0, 1, "xy"), token_span(model, text, 16, 17, "xy")
-    assert model.codec.decode(first.row) == "xybcdefg" and model.codec.decode(last.row) == "nopxy"
+    span = in_letters(model, text, 8, 10, "xy")
+    assert [model.codec.decode(part) for part in span] == ["fgh", "xy", "klm"]
+    first, last = in_letters(model, text, 0, 1, "xy"), in_letters(model, text, 16, 17, "xy")
+    assert model.codec.decode([*first.before, *first.word, *first.after]) == "xybcdefg"
+    assert model.codec.decode([*last.before, *last.word, *last.after]) == "nopxy"
 
 
 def test_a_word_is_read_as_another_that_is_likelier_than_not() -> None:

@@ -1,17 +1,21 @@
 """Spell checking with a noisy channel and a diffusion model."""
 
-from unnoise.apps.spelling.channel import (
-    Candidate as Candidate,
-    Channel as Channel,
-    evidence as evidence,
-    matched_case as matched_case,
-)
-from unnoise.apps.spelling.context import can_correct as can_correct
-from unnoise.apps.spelling.speller import Correction as Correction, Edit as Edit, Speller as Speller, correct as correct
-from unnoise.apps.spelling.words import (
-    FILE as FILE,
-    WORD as WORD,
-    WordCounts as WordCounts,
-    Words as Words,
-    model_words as model_words,
-)
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from unnoise.apps.spelling.speller import Correction
+    from unnoise.model.model import Model
+
+
+def correct(model: "Model", text: str, strength: float = 0.5, keep: str | Collection[str] = ()) -> "Correction":
+    """Correct the spelling of a text with the words of the model's training text.
+
+    strength: 0 changes nothing, 1 always takes the likeliest candidate.
+    keep: words that are never changed.
+    """
+    from unnoise.apps.spelling.speller import Speller
+    from unnoise.apps.spelling.words import model_words
+
+    keep = [keep] if isinstance(keep, str) else keep
+    return Speller(model, model_words(model)).correct(text, strength, keep)

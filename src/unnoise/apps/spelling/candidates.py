@@ -22,6 +22,7 @@ from unnoise.apps.spelling.channel import (
     matched_case,
     word_evidence,
 )
+from unnoise.apps.spelling.context import Answer, Reading, WordContext
 from unnoise.apps.spelling.english import (
     CONFUSED,
     CONTRACTED,
@@ -32,7 +33,6 @@ from unnoise.apps.spelling.english import (
     edit_distance,
     sound,
 )
-from unnoise.apps.spelling.word_context import Answer, Reading, WordContext
 from unnoise.apps.spelling.words import KEPT, Words
 
 PART = 50  # a word is split only into words that occur more often

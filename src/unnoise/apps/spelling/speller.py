@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 from unnoise.apps.spelling.candidates import FLOOR, Alternatives, WordCandidates
 from unnoise.apps.spelling.channel import WORD_CHANNEL, Candidate, Channel, Span, candidate, find_spans, matched_case
-from unnoise.apps.spelling.context import can_correct, context_scores, token_span
+from unnoise.apps.spelling.context import WordContext, in_letters, letter_scores, reads_words
 from unnoise.apps.spelling.english import check_installed
-from unnoise.apps.spelling.word_context import WordContext, reads_words
-from unnoise.apps.spelling.words import FILE, WORD, Words, lexicon, model_words
+from unnoise.apps.spelling.words import FILE, WORD, Words, can_correct, lexicon
 
 if TYPE_CHECKING:
     from unnoise.model.model import Model
@@ -55,16 +54,6 @@ class Correction:
 
     text: str
     edits: list[Edit]
-
-
-def correct(model: "Model", text: str, strength: float = 0.5, keep: str | Collection[str] = ()) -> Correction:
-    """Correct the spelling of a text with the words of the model's training text.
-
-    strength: 0 changes nothing, 1 always takes the likeliest candidate.
-    keep: words that are never changed.
-    """
-    keep = [keep] if isinstance(keep, str) else keep
-    return Speller(model, model_words(model)).correct(text, strength, keep)
 
 
 @lru_cache(maxsize=4)
@@ -170,8 +159,8 @@ class Speller:
 
     def context(self, text: str, candidates: list[Candidate]) -> list[float]:
         """Return log p_model(candidate | context) of each candidate, in nats."""
-        spans = [token_span(self.model, text, candidate.start, candidate.stop, candidate.text) for candidate in candidates]
-        return context_scores(self.model, spans)
+        scored = [in_letters(self.model, text, candidate.start, candidate.stop, candidate.text) for candidate in candidates]
+        return letter_scores(self.model, scored)
 
     def _without_context(self, text: str, keep: Collection[str], complete: bool) -> Iterator[list[Candidate]]:
         margin, decided = (math.inf, math.inf) if complete else (MARGIN, self.decided)

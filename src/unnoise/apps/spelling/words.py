@@ -1,11 +1,4 @@
-"""Misspellings in a training text: rare words that are one common slip away from a far more frequent word.
-
-Fast word counts of large texts.
-
-Word counts of a training text: frequencies, and neighbours in letters and in sound.
-
-English words beyond the training text: the 82,765 words of symspellpy (MIT licence).
-"""
+"""Words of a training text with their counts, without its misspellings, and their neighbours in letters and in sound."""
 
 import gzip
 import importlib.util
@@ -21,105 +14,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from unnoise.apps.spelling.context import can_correct
 from unnoise.apps.spelling.english import ENDINGS, VOWELS, sound, within
 from unnoise.data.texts import Source
+from unnoise.process import Masked, Process, Uniform
 from unnoise.training.callbacks import Callback
 
 if TYPE_CHECKING:
     from unnoise.model.model import Model
     from unnoise.training.trainer import TrainingRun
 
-
-class Slip(NamedTuple):
-    """A common misspelling of words with at least `shortest` letters.
-
-    The word must be 2^(bits − letters) times as frequent as the misspelling, because two long words are seldom so similar.
-    """
-
-    bits: int
-    shortest: int
-
-
-CONSONANT_DOUBLED = Slip(13, 5)  # or the reverse
-LETTER_LEFT_OUT = Slip(15, 6)
-LETTERS_SWAPPED = Slip(14, 6)
-A_FOR_E = Slip(14, 6)  # or the reverse
-LEAST_RATIO = 10
-REGULAR = (*ENDINGS, "er")
-
-
-def misspellings(counts: Mapping[str, int]) -> set[str]:
-    """Return the words of a list that are probably misspellings of others.
-
-    A word plus a regular ending (payer, celled) is correct unless the consonant before it should be doubled (refered).
-    """
-    found: dict[str, Slip] = {}
-    for word, count in counts.items():
-        for wrong, slip in slips(word):
-            ratio = count / counts.get(wrong, math.inf)
-            if len(word) >= slip.shortest and ratio >= max(LEAST_RATIO, 2.0 ** (slip.bits - len(word))):
-                found[wrong] = min(slip, found.get(wrong, slip))
-    return {word for word, slip in found.items() if slip == CONSONANT_DOUBLED or not _is_regular(word, counts, found)}
-
-
-def slips(word: str) -> Iterator[tuple[str, Slip]]:
-    """Yield common misspellings of a word; its first letter never changes."""
-    for i in range(1, len(word)):
-        before, letter, after = word[:i], word[i], word[i + 1 :]
-        if letter not in VOWELS:
-            yield before + letter + letter + after, CONSONANT_DOUBLED
-            if letter == word[i - 1]:
-                yield before + after, CONSONANT_DOUBLED
-        if after:
-            yield before + after, LETTER_LEFT_OUT
-            if letter in "ae":
-                yield before + ("a" if letter == "e" else "e") + after, A_FOR_E
-        if len(after) > 1:
-            yield before + after[0] + letter + after[1:], LETTERS_SWAPPED
-
-
-def _is_regular(word: str, counts: Container[str], misspelled: Container[str]) -> bool:
-    """Return whether this is another word of the list plus a regular ending."""
-    stems = (word.removesuffix(ending) for ending in REGULAR if word.endswith(ending))
-    return any(stem in counts and stem not in misspelled for stem in stems)
-
-
+FILE = "words.txt.gz"
+LEXICON = "frequency_dictionary_en_82_765.txt"  # 82,765 English words of symspellpy (MIT licence)
 WORD = re.compile(r"(?<!\w)[A-Za-z]+(?:'[A-Za-z]+)*(?!\w)")
 BLANK = re.compile(r"\s")
 PIECE = 1 << 16  # characters counted at once, few enough for the processor's cache
-
-
-def count_words(texts: Iterable[str]) -> Counter[str]:
-    """Return the number of occurrences of each word, in lower case.
-
-    Strings between blanks are counted first, and each distinct one is searched for words once.
-    """
-    tokens: Counter[str] = Counter()
-    for text in texts:
-        for piece in _pieces(text):
-            tokens.update(piece.split())
-    counts: Counter[str] = Counter()
-    for token, count in tokens.items():
-        if token.isascii() and token.isalpha():
-            counts[token.lower()] += count
-        else:
-            for word in WORD.findall(token.lower()):
-                counts[word] += count
-    return counts
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """Yield the text in pieces that end at blanks."""
-    start = 0
-    while start < len(text):
-        blank = BLANK.search(text, start + PIECE)
-        stop = blank.start() if blank else len(text)
-        yield text[start:stop]
-        start = stop
-
-
-FILE = "words.txt.gz"
 KEPT = 20_000  # words whose neighbours are cached
 LARGEST = 64 * 2**20  # bytes of an unpacked word list
 
@@ -257,7 +165,9 @@ class WordCounts(Callback):
             extra[FILE] = Words.from_texts(source.train_documents).to_bytes()
 
 
-LEXICON = "frequency_dictionary_en_82_765.txt"
+def can_correct(process: Process) -> bool:
+    """Return whether a model of this process can correct spelling."""
+    return isinstance(process, Masked | Uniform)
 
 
 @cache
@@ -268,3 +178,92 @@ def lexicon() -> frozenset[str]:
     if path is None or not path.is_file():
         return frozenset()
     return frozenset(line.split()[0].lower() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip())
+
+
+# ---- counting ------------------------------------------------------------------------------------------------------------
+
+
+def count_words(texts: Iterable[str]) -> Counter[str]:
+    """Return the number of occurrences of each word, in lower case.
+
+    Strings between blanks are counted first, and each distinct one is searched for words once.
+    """
+    tokens: Counter[str] = Counter()
+    for text in texts:
+        for piece in _pieces(text):
+            tokens.update(piece.split())
+    counts: Counter[str] = Counter()
+    for token, count in tokens.items():
+        if token.isascii() and token.isalpha():
+            counts[token.lower()] += count
+        else:
+            for word in WORD.findall(token.lower()):
+                counts[word] += count
+    return counts
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Yield the text in pieces that end at blanks."""
+    start = 0
+    while start < len(text):
+        blank = BLANK.search(text, start + PIECE)
+        stop = blank.start() if blank else len(text)
+        yield text[start:stop]
+        start = stop
+
+
+# ---- misspellings --------------------------------------------------------------------------------------------------------
+
+
+class Slip(NamedTuple):
+    """A common misspelling of words with at least `shortest` letters.
+
+    The word must be 2^(bits − letters) times as frequent as the misspelling, because two long words are seldom so similar.
+    """
+
+    bits: int
+    shortest: int
+
+
+CONSONANT_DOUBLED = Slip(13, 5)  # or the reverse
+LETTER_LEFT_OUT = Slip(15, 6)
+LETTERS_SWAPPED = Slip(14, 6)
+A_FOR_E = Slip(14, 6)  # or the reverse
+LEAST_RATIO = 10
+REGULAR = (*ENDINGS, "er")
+
+
+def misspellings(counts: Mapping[str, int]) -> set[str]:
+    """Return the words of a list that are probably misspellings of others.
+
+    A word plus a regular ending (payer, celled) is correct unless the consonant before it should be doubled (refered).
+    """
+    found: dict[str, Slip] = {}
+    for word, count in counts.items():
+        for wrong, slip in slips(word):
+            ratio = count / counts.get(wrong, math.inf)
+            if len(word) >= slip.shortest and ratio >= max(LEAST_RATIO, 2.0 ** (slip.bits - len(word))):
+                found[wrong] = min(slip, found.get(wrong, slip))
+    return {word for word, slip in found.items() if slip == CONSONANT_DOUBLED or not _is_regular(word, counts, found)}
+
+
+def slips(word: str) -> Iterator[tuple[str, Slip]]:
+    """Yield common misspellings of a word; its first letter never changes."""
+    for i in range(1, len(word)):
+        before, letter, after = word[:i], word[i], word[i + 1 :]
+        if letter not in VOWELS:
+            yield before + letter + letter + after, CONSONANT_DOUBLED
+            if letter == word[i - 1]:
+                yield before + after, CONSONANT_DOUBLED
+        if after:
+            yield before + after, LETTER_LEFT_OUT
+            if letter in "ae":
+                yield before + ("a" if letter == "e" else "e") + after, A_FOR_E
+        if len(after) > 1:
+            yield before + after[0] + letter + after[1:], LETTERS_SWAPPED
+
+
+def _is_regular(word: str, counts: Container[str], misspelled: Container[str]) -> bool:
+    """Return whether this is another word of the list plus a regular ending."""
+    stems = (word.removesuffix(ending) for ending in REGULAR if word.endswith(ending))
+    return any(stem in counts and stem not in misspelled for stem in stems)

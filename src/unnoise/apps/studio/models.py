@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from torch.nn import Module
 
 from unnoise.apps.plots.noise import NOISES, can_denoise_from
-from unnoise.apps.spelling import FILE as WORD_LIST, can_correct
+from unnoise.apps.spelling.words import FILE as WORD_LIST, can_correct
 from unnoise.apps.studio.jobs import BadRequest, Message
 from unnoise.checkpoint.format import CONFIG
 from unnoise.data import Codec, Pixels, codec_kind
