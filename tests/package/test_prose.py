@@ -8,14 +8,14 @@ from prose import PLACES, ROOT, hits
 
 # a limit only ever falls
 LIMITS = {
-    "src": 686,
-    "README.md": 8,
-    "docs": 134,
-    "CONTRIBUTING.md": 3,
-    "CHANGELOG.md": 9,
+    "src": 97,
+    "README.md": 0,
+    "docs": 0,
+    "CONTRIBUTING.md": 0,
+    "CHANGELOG.md": 0,
     "tests": 0,
-    "benchmarks": 83,
-    "examples": 1,
+    "benchmarks": 82,
+    "examples": 0,
 }
 
 
