@@ -17,7 +17,7 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, default=64)
     options = parser.parse_args()
     model = unnoise.load(options.model)
-    texts = unnoise.corpus(options.data).texts(model.codec, "test", model.length, cut="sentences")
+    texts = unnoise.corpus(options.data).texts(model.codec, "test", model.length, segment="sentences")
     theirs = np.sort((texts.windows() >= 0).sum(1).numpy())
     ours = np.sort([len(model.codec.encode(text)) for text in model.generate(options.samples, steps=options.steps)])
     grid = np.arange(model.length + 1)

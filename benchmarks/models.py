@@ -69,10 +69,10 @@ class ShippedModel:
 
 
 NETWORK = "--network transformer:attention_every=2 --width 256 --depth 6 --precision bfloat16"
-WHOLE_STORIES = "--texts whole --length 256"
+WHOLE_STORIES = "--segment documents --length 256"
 STORIES = f"{WHOLE_STORIES} --batch 16"
 AFTER = "--loss fast --init {before}"
-MOLECULES = "--texts whole --length 64 --batch 64"
+MOLECULES = "--segment documents --length 64 --batch 64"
 WIKI_AR = f"--codec text8bpe-8192 --length 128 --batch 32 {NETWORK} --heads 4"
 MODELS = [
     ShippedModel(
@@ -157,7 +157,7 @@ MODELS = [
             ),
             Stage(
                 "bd3lm:block=4",
-                f"--texts whole --length 64 --batch 128 {AFTER} --precision bfloat16 --muon-lr 0.012 "
+                f"--segment documents --length 64 --batch 128 {AFTER} --precision bfloat16 --muon-lr 0.012 "
                 "--adam-lr 0.0018 --seed 7 --steps 944",
             ),
         ),

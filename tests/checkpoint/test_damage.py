@@ -195,7 +195,7 @@ def test_another_bpe_does_not_read_the_first_ones_cache(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(TEXT)
     source = corpus(str(tmp_path / "text.txt"))
     for size in (300, 290, 280):
-        codec = source.codec(f"bpe-{size}", cut="sentences")
+        codec = source.codec(f"bpe-{size}", segment="sentences")
         assert int(source.texts(codec, "train", 16).windows().max()) < codec.vocab
 
 

@@ -177,9 +177,9 @@ def test_it_scores_writes_and_is_saved_as_a_model_of_ours(tiny: Path, capsys: py
     assert json.loads(capsys.readouterr().out)["nats"] == score.nats
     (tiny.parent / "stories.txt").write_text("the cat\n" * 60)
     evaluated = ["eval", "--model", str(tiny), "--data", str(tiny.parent / "stories.txt"), "--windows", "2"]
-    assert main([*evaluated, "--texts", "whole"]) == 0
+    assert main([*evaluated, "--segment", "documents"]) == 0
     assert "2 whole texts of at most 40" in capsys.readouterr().out
-    assert main([*evaluated, "--texts", "whole", "--json"]) == 0
+    assert main([*evaluated, "--segment", "documents", "--json"]) == 0
     ended = model.nats(torch.tensor([[*model.codec.encode("the cat"), model.codec.eos]]))
     assert json.loads(capsys.readouterr().out)["nats"] == pytest.approx(2 * float(ended), rel=1e-6)
     assert main(["info", str(tiny)]) == 0

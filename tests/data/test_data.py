@@ -158,7 +158,7 @@ def test_mistakes_about_corpora(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="fewer than the model's length"):
         made.texts(Text8(), "train", 10)
     with pytest.raises(ValueError, match="no text of the train split of two has 1 to 2 tokens"):
-        Corpus("two", {"train": ["abc. def."]}, "k").texts(Text8(), "train", 2, cut="sentences")
+        Corpus("two", {"train": ["abc. def."]}, "k").texts(Text8(), "train", 2, segment="sentences")
 
 
 def test_offline_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +224,7 @@ def test_sentences() -> None:
 def test_texts_of_unequal_length_are_padded_at_their_end() -> None:
     made = Corpus("two", {"train": ["ab. abc. abcabcabc.", "b."]}, "k")
     letters = Characters("abc.")
-    texts = made.texts(letters, "train", 5, cut="sentences")
+    texts = made.texts(letters, "train", 5, segment="sentences")
     assert texts.windows().tolist() == [[0, 1, 3, -1], [0, 1, 2, 3], [1, 3, -1, -1]] and texts.characters == 1
     assert texts.windows(limit=2).tolist() == [[0, 1, 3], [1, 3, -1]]
     rows = texts.batch(torch.arange(50), 0).x
@@ -234,7 +234,7 @@ def test_texts_of_unequal_length_are_padded_at_their_end() -> None:
         (1, 3, -1, -1),
     }
     assert torch.equal(Sequences.from_table(rows).windows(), rows)
-    stream = Corpus("s", {"train": ["abcabcabca"]}, "k").texts(Characters("abc"), "train", 3, cut="sentences")
+    stream = Corpus("s", {"train": ["abcabcabca"]}, "k").texts(Characters("abc"), "train", 3, segment="sentences")
     assert stream.windows().tolist() == [[0, 1, 2]] * 3  # without sentences it is cut into windows
 
 
@@ -242,7 +242,7 @@ def test_text_that_is_not_utf8_becomes_bytes(tmp_path: Path) -> None:
     raw = bytes(range(256)) * 10
     (tmp_path / "raw").write_bytes(raw)
     made = corpus(str(tmp_path / "raw"))
-    assert made.codec("auto", cut="sentences").kind == "bytes"
+    assert made.codec("auto", segment="sentences").kind == "bytes"
     joined = torch.cat([made.tokens(Bytes(), split) for split in ("train", "valid", "test")])
     assert bytes(joined.tolist()) == raw
 

@@ -142,12 +142,12 @@ def test_a_place_in_many_shards(prepared: tuple[ShardedCorpus, list[str]]) -> No
     assert tokens[place].tolist() == [stream[i] for i in place] and tokens[place - 1].tolist() == [stream[i - 1] for i in place]
 
 
-@pytest.mark.parametrize("cut", ["sentences", "whole"])
-def test_documents_that_fit(prepared: tuple[ShardedCorpus, list[str]], cut: str) -> None:
+@pytest.mark.parametrize("segment", ["sentences", "documents"])
+def test_documents_that_fit(prepared: tuple[ShardedCorpus, list[str]], segment: str) -> None:
     """Sentences without their end token, of at most 18 letters; whole texts with it, which is one of their characters."""
     source, documents = prepared
-    texts = source.texts(Bytes(end=True), "train", 18, cut=cut)  # pyright: ignore[reportArgumentType]
-    whole = cut == "whole"
+    texts = source.texts(Bytes(end=True), "train", 18, segment=segment)  # pyright: ignore[reportArgumentType]
+    whole = segment == "documents"
     fit = [[*text.encode(), *([256] if whole else [])] for text in documents if len(text) + whole <= 18]
     assert sorted([token for token in row if token >= 0] for row in texts.windows().tolist()) == sorted(fit)
     assert 0 < len(fit) < 60 and texts.mean_length == pytest.approx(sum(map(len, fit)) / len(fit)) and texts.characters == 1
@@ -159,9 +159,9 @@ def test_characters_of_whole_texts_in_shards(tmp_path: Path) -> None:
     source = corpus(str(tmp_path / "out"))
     pairs = source.codec("auto")
     tokens, letters = sum(len(pairs.encode(text)) for text in SENTENCES), sum(map(len, SENTENCES))
-    for cut, ends in (("windows", 6), ("whole", 6), ("sentences", 0)):
-        texts = source.texts(pairs, "train", 40, cut=cut)  # pyright: ignore[reportArgumentType]
-        assert texts.characters == pytest.approx((letters + ends) / (tokens + ends)), cut
+    for segment, ends in (("windows", 6), ("documents", 6), ("sentences", 0)):
+        texts = source.texts(pairs, "train", 40, segment=segment)  # pyright: ignore[reportArgumentType]
+        assert texts.characters == pytest.approx((letters + ends) / (tokens + ends)), segment
 
 
 # ---- what a vocabulary is made from ------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from unnoise import Documents
 from unnoise.cli.main import main
 from unnoise.data.corpus import corpus
 from unnoise.data.texts import LabelledWindows
-from unnoise.evaluation.dataset import checked_cut, evaluate_split, kind_of_piece
+from unnoise.evaluation.dataset import check_segment, evaluate_split, kind_of_piece
 
 A, B = "aaab " * 6, "cccd " * 6
 TEXTS = [A.strip(), B.strip()] * 20
@@ -42,7 +42,9 @@ def test_strings_records_and_streams_are_the_same_texts() -> None:
 
 def test_a_model_of_variable_length_reads_each_text_by_itself() -> None:
     rows = (
-        Documents.from_texts(["ab", "abc", "a" * 40] * 10).texts(unnoise.codec("text8"), "train", 16, cut="sentences").windows()
+        Documents.from_texts(["ab", "abc", "a" * 40] * 10)
+        .texts(unnoise.codec("text8"), "train", 16, segment="sentences")
+        .windows()
     )
     assert sorted(set((rows >= 0).sum(1).tolist())) == [2, 3]  # what is too long is left out
 
@@ -123,9 +125,9 @@ def test_lines_that_are_no_json_are_named(tmp_path: Path) -> None:
 def test_whole_texts_have_an_end_of_their_own(tmp_path):
     (tmp_path / "train.txt").write_text("abc\n\nde\nabcdefg\n")
     source = corpus(str(tmp_path))
-    codec = source.codec("chars", cut="whole")
+    codec = source.codec("chars", segment="documents")
     assert codec.eos == 7 and codec.vocab == 8  # seven letters, no line's end among them
-    texts = source.texts(codec, "train", 5, cut="whole")
+    texts = source.texts(codec, "train", 5, segment="documents")
     assert texts.windows().tolist() == [[0, 1, 2, 7], [3, 4, 7, -1]]  # the third is too long
     assert texts.characters == 1.0  # an end counts as a character
     model = unnoise.Model.build("ar", codec, length=5, size="nano", whole_texts=True)
@@ -142,9 +144,9 @@ def test_whole_texts_have_an_end_of_their_own(tmp_path):
 def test_measuring_in_another_cut_leaves_the_model_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("abc\n\nde\nabcd\n")
     source = corpus(str(tmp_path))
-    model = unnoise.Model.build("ar", source.codec("chars", cut="whole"), length=5, size="nano")
-    found = evaluate_split(model, source, "train", samples=1, cut=checked_cut(model, "whole"))
-    assert found["windows"] == 3 and kind_of_piece(model, "whole") == "whole texts"
+    model = unnoise.Model.build("ar", source.codec("chars", segment="documents"), length=5, size="nano")
+    found = evaluate_split(model, source, "train", samples=1, segment=check_segment(model, "documents"))
+    assert found["windows"] == 3 and kind_of_piece(model, "documents") == "whole texts"
     assert not model.whole_texts and kind_of_piece(model) == "windows"
 
 

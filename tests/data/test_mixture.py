@@ -64,7 +64,7 @@ def streams(weights: list[float]) -> Any:
 
 def test_texts_come_by_their_weights_each_once_an_epoch() -> None:
     source = streams([0.75, 0.25])
-    codec = source.codec("text8", cut="sentences")
+    codec = source.codec("text8", segment="sentences")
     texts = source.texts(codec, "train", 10)
     x = texts.batch(torch.arange(400), 0).x
     from_b = (x >= 18) & (x < 26)
@@ -81,7 +81,7 @@ def corpus_texts(text: str, codec: Any) -> Windows:
 
 def test_held_out_texts_are_mixed_alike() -> None:
     source = streams([0.75, 0.25])
-    codec = source.codec("text8", cut="sentences")
+    codec = source.codec("text8", segment="sentences")
     texts = source.texts(codec, "test", 10)
     x = texts.windows()
     of_b = ((x >= 18) & (x < 26)).any(1)
@@ -109,7 +109,7 @@ def test_mistakes() -> None:
     with pytest.raises(
         ValueError, match=r"a and b have different codecs, Characters\(.* and Characters\(.*name it with --codec"
     ):
-        streams([1, 1]).codec("chars", cut="sentences")
+        streams([1, 1]).codec("chars", segment="sentences")
     with pytest.raises(ValueError, match="has no valid split; it has train, test"):
         streams([1, 1]).texts(unnoise.codec("text8"), "valid", 10)
 

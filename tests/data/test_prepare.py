@@ -248,7 +248,7 @@ def test_documents_are_shared_out_by_their_content(tmp_path: Path) -> None:
     codec = source.codec("auto")
     read = {}
     for split in source.splits:
-        rows = source.texts(codec, split, 400, cut="sentences").windows().tolist()
+        rows = source.texts(codec, split, 400, segment="sentences").windows().tolist()
         read[split] = sorted(codec.decode([token for token in row if token >= 0]) for row in rows)
     assert sorted(read["train"] + read["valid"] + read["test"]) == sorted(TEXTS * 2)
     assert not set(read["train"]) & set(read["valid"]) and not set(read["valid"]) & set(read["test"])
@@ -314,17 +314,17 @@ def test_whole_documents_are_those_of_a_list(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in some))
     prepare(tmp_path / "a.jsonl", tmp_path / "out", codec="bpe-300", valid_share=0, test_share=0, shard_size=1000)
     source = corpus(str(tmp_path / "out"))
-    codec = source.codec("auto", cut="sentences")
+    codec = source.codec("auto", segment="sentences")
     assert codec.eos is not None and len(read_index(tmp_path / "out").splits["train"].shards) > 5
-    mine = source.texts(codec, "train", 30, cut="sentences")
-    theirs = Documents("list", {"train": some}).texts(codec, "train", 30, cut="sentences")
+    mine = source.texts(codec, "train", 30, segment="sentences")
+    theirs = Documents("list", {"train": some}).texts(codec, "train", 30, segment="sentences")
     assert sorted(mine.windows().tolist()) == sorted(theirs.windows().tolist())
     assert mine.characters == pytest.approx(theirs.characters) and mine.mean_length == pytest.approx(theirs.mean_length)
     assert 10 < mine.num_windows < len(some)
     epoch = mine.batch(torch.arange(mine.num_windows), 0).x
     assert sorted(epoch.tolist()) == sorted(mine.windows().tolist())
     with pytest.raises(ValueError, match=r"no document of the train split of .* has 1 to 1 tokens"):
-        source.texts(codec, "train", 1, cut="sentences")
+        source.texts(codec, "train", 1, segment="sentences")
 
 
 def test_memory_does_not_grow_with_what_is_read(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_texts_of_unequal_length() -> None:
     """Train on sentences of 3 and of 11 letters: padding is not counted, and samples have these lengths."""
     text = "ab. " * 300 + "abcabcabca. " * 300
     source = Corpus("sentences", {"train": [text], "valid": [text]}, "unequal")
-    model = Model.build("flexmdm", source.codec("auto", cut="sentences"), length=16, width=32, depth=1, heads=2)
+    model = Model.build("flexmdm", source.codec("auto", segment="sentences"), length=16, width=32, depth=1, heads=2)
     report = unnoise.train(model, source, steps=120, loss="fast", batch=16, eval_windows=60)
     assert 120 * 16 * 3 < report.tokens < 120 * 16 * 11 and (report.tokens - 120 * 16 * 3) % 8 == 0
     assert report.bits < report.bits_before - 0.3
@@ -340,7 +340,20 @@ def test_stages_are_runs_before_the_run() -> None:
 def test_a_run_in_stages_from_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("the cat sat on the mat and sang\n" * 60)
     line = ["train", "bd3lm:block=4", "--data", str(tmp_path / "texts.txt"), "--out", str(tmp_path / "run"), "--size", "nano"]
-    line += ["--length", "32", "--steps", "8", "--stages", "ar=0.5", "--texts", "whole", "--codec", "chars", "--batch", "4"]
+    line += [
+        "--length",
+        "32",
+        "--steps",
+        "8",
+        "--stages",
+        "ar=0.5",
+        "--segment",
+        "documents",
+        "--codec",
+        "chars",
+        "--batch",
+        "4",
+    ]
     assert main(line) == 0
     assert unnoise.load(tmp_path / "run" / "stages" / "1-ar").method.name == "ar"
     model = unnoise.load(tmp_path / "run")

@@ -105,8 +105,8 @@ class EvalCommand:
     data: Annotated[str, arg(help="Data as for train.")] = "sotu"
     model: Annotated[UseAppendAction[tuple[str, ...]], arg(help=f"Model as for score; default: {DEFAULT_MODEL}.")] = ()
     split: Annotated[str | None, arg(help="train, valid or test; default: test.")] = None
-    texts: Annotated[
-        Literal["windows", "whole"] | None,
+    segment: Annotated[
+        Literal["windows", "documents"] | None,
         arg(help="Windows of one stream, or whole texts (lines, records) with EOS; default: as in training."),
     ] = None
     windows: Annotated[int | None, arg(help="Largest number of windows, evenly spaced; default: all.")] = None
@@ -130,7 +130,7 @@ class EvalCommand:
 
     def _evaluate(self, device: str) -> "tuple[Model, dict[str, Any]]":
         from unnoise.data.corpus import corpus
-        from unnoise.evaluation.dataset import checked_cut, evaluate_split
+        from unnoise.evaluation.dataset import check_segment, evaluate_split
 
         model = open_model(self._name, device)
         found = evaluate_split(
@@ -141,7 +141,7 @@ class EvalCommand:
             samples=self.samples,
             seed=self.seed,
             error=self.error,
-            cut=checked_cut(model, self.texts),
+            segment=check_segment(model, self.segment),
         )
         return model, found
 
@@ -152,7 +152,7 @@ class EvalCommand:
         if self.as_json:
             print(json.dumps(found))
             return 0
-        kind = kind_of_piece(model, self.texts)
+        kind = kind_of_piece(model, self.segment)
         texts = f"{kind} of" if kind in ("images", "windows") else f"{kind} of at most"
         print(
             f"{found['bits_per_char']:.4f} bits per {model.codec.unit} ({bound_kind(model)}"

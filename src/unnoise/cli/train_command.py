@@ -191,6 +191,6 @@ def _print_result(run: "TrainingRun", report: "Report") -> None:
     if report.text_stderr is not None:
         drawing = f"± {report.stderr:.3f} by drawing, for the held-out texts measured; " if report.stderr else ""
         print(f"{drawing}± {report.text_stderr:.3f} as an estimate for all such texts, from the spread over those measured")
-    if isinstance(run.source, Source) and not run.source.lossless(run.model.codec, run.source.splits[-1], run.model.cut):
+    if isinstance(run.source, Source) and not run.source.lossless(run.model.codec, run.source.splits[-1], run.model.segment):
         print(LOSSY)
     print(f"saved in {run.out}; try: unnoise generate --model {shlex.quote(str(run.out))} --watch")

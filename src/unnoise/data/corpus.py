@@ -64,24 +64,24 @@ class Corpus(Source):
         """True if a split has several documents, which the EOS token separates."""
         return any(len(texts) > 1 for texts in self.documents.values())
 
-    def lossless(self, codec: Codec, split: str, cut: Segmentation = "windows") -> bool:
-        texts = self._lines(split) if cut == "whole" else self.documents[split]
+    def lossless(self, codec: Codec, split: str, segment: Segmentation = "windows") -> bool:
+        texts = self._lines(split) if segment == "documents" else self.documents[split]
         return codec.read_as(next(iter(texts), "")[:SAMPLE]) is None
 
-    def codec(self, name: str, cut: Segmentation = "windows") -> Codec:
-        if cut == "whole":
+    def codec(self, name: str, segment: Segmentation = "windows") -> Codec:
+        if segment == "documents":
             return make_codec(name, self._lines("train"), end=True)
-        return make_codec(name, self.train_documents, end=cut == "windows" and self.has_documents)
+        return make_codec(name, self.train_documents, end=segment == "windows" and self.has_documents)
 
-    def texts(self, codec: Codec, split: str, length: int, cut: Segmentation = "windows") -> SequenceData:
+    def texts(self, codec: Codec, split: str, length: int, segment: Segmentation = "windows") -> SequenceData:
         """Return windows of one stream, its sentences, or its lines as whole documents.
 
         Sentences and lines of more than `length` tokens are dropped. A text without sentences, such as text8, is cut into
         windows.
         """
-        if cut == "whole":
+        if segment == "documents":
             return Sequences(*token_rows(codec, self._lines(split), length, True, f"the {split} split of {self.name}")[0])
-        if cut == "windows":
+        if segment == "windows":
             texts = self._documents(split)
             characters = sum(map(codec.count, texts)) + (len(texts) if codec.eos is not None else 0)  # EOS counts as one
             tokens = self.tokens(codec, split)

@@ -69,19 +69,19 @@ class Documents(Source):
     def train_documents(self) -> list[str]:
         return self.documents["train"]
 
-    def lossless(self, codec: Codec, split: str, cut: Segmentation = "windows") -> bool:
+    def lossless(self, codec: Codec, split: str, segment: Segmentation = "windows") -> bool:
         return codec.read_as(next(iter(self.documents[split]), "")[:SAMPLE]) is None
 
-    def codec(self, name: str, cut: Segmentation = "windows") -> Codec:
-        ends = cut == "whole" or (cut == "windows" and len(self.train_documents) > 1)
+    def codec(self, name: str, segment: Segmentation = "windows") -> Codec:
+        ends = segment == "documents" or (segment == "windows" and len(self.train_documents) > 1)
         return make_codec(name or AUTO, self.train_documents, end=ends)
 
-    def texts(self, codec: Codec, split: str, length: int, cut: Segmentation = "windows") -> SequenceData:
+    def texts(self, codec: Codec, split: str, length: int, segment: Segmentation = "windows") -> SequenceData:
         """Return windows of one stream for each label, or each text by itself. A stream shorter than a window is repeated."""
         self.check_split(split)
         texts, labels = self.documents[split], self.labels.get(split)
-        if cut != "windows":
-            return self._rows(codec, texts, labels, length, cut == "whole")
+        if segment != "windows":
+            return self._rows(codec, texts, labels, length, segment == "documents")
         streams = {}
         for label in sorted(set(labels or [0])):
             mine = texts if labels is None else [text for text, own in zip(texts, labels, strict=True) if own == label]
@@ -225,12 +225,12 @@ class Images(Source):
     def splits(self) -> list[str]:
         return list(self.pictures)
 
-    def codec(self, name: str, cut: Segmentation = "windows") -> Codec:
+    def codec(self, name: str, segment: Segmentation = "windows") -> Codec:
         if name not in ("auto", Pixels.kind):
             raise ValueError(f"{self.name} holds images: use --codec auto instead of {name!r}")
         return Pixels(next(iter(self.pictures.values())).shape[1:], self.levels)
 
-    def texts(self, codec: Codec, split: str, length: int, cut: Segmentation = "windows") -> SequenceData:
+    def texts(self, codec: Codec, split: str, length: int, segment: Segmentation = "windows") -> SequenceData:
         self.check_split(split)
         pictures = self.pictures[split]
         if not isinstance(codec, Pixels) or codec.shape != pictures.shape[1:]:

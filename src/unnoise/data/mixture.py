@@ -102,11 +102,11 @@ class Mixture(Source):
     def train_documents(self) -> list[str]:
         return [text for source in self.parts.values() for text in source.train_documents]
 
-    def lossless(self, codec: Codec, split: str, cut: Segmentation = "windows") -> bool:
-        return all(source.lossless(codec, split, cut) for source in self.parts.values())
+    def lossless(self, codec: Codec, split: str, segment: Segmentation = "windows") -> bool:
+        return all(source.lossless(codec, split, segment) for source in self.parts.values())
 
-    def codec(self, name: str, cut: Segmentation = "windows") -> Codec:
-        (first, codec), *others = ((part, source.codec(name, cut)) for part, source in self.parts.items())
+    def codec(self, name: str, segment: Segmentation = "windows") -> Codec:
+        (first, codec), *others = ((part, source.codec(name, segment)) for part, source in self.parts.items())
         for part, other in others:
             if other.identity() != codec.identity():
                 raise ValueError(
@@ -115,9 +115,9 @@ class Mixture(Source):
                 )
         return codec
 
-    def texts(self, codec: Codec, split: str, length: int, cut: Segmentation = "windows") -> SequenceData:
+    def texts(self, codec: Codec, split: str, length: int, segment: Segmentation = "windows") -> SequenceData:
         self.check_split(split)
-        return MixedData([source.texts(codec, split, length, cut) for source in self.parts.values()], self.weights)
+        return MixedData([source.texts(codec, split, length, segment) for source in self.parts.values()], self.weights)
 
 
 class MixedData(SequenceData):

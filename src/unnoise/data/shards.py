@@ -39,10 +39,10 @@ class ShardedCorpus(Source):
     def splits(self) -> list[str]:
         return [split for split in SPLITS if split in self.index.splits]
 
-    def lossless(self, codec: Codec, split: str, cut: Segmentation = "windows") -> bool:
+    def lossless(self, codec: Codec, split: str, segment: Segmentation = "windows") -> bool:
         return self.index.splits[split].lossless is not False
 
-    def codec(self, name: str, cut: Segmentation = "windows") -> Codec:
+    def codec(self, name: str, segment: Segmentation = "windows") -> Codec:
         """Return the codec that encoded the shards."""
         codec = self.index.read_codec(self.folder)
         if name not in (AUTO, self.index.options["codec"], codec_kind(codec)):
@@ -52,7 +52,7 @@ class ShardedCorpus(Source):
             )
         return codec
 
-    def texts(self, codec: Codec, split: str, length: int, cut: Segmentation = "windows") -> SequenceData:
+    def texts(self, codec: Codec, split: str, length: int, segment: Segmentation = "windows") -> SequenceData:
         """Return windows of one stream, or the documents of at most `length` tokens, as sentences or as whole documents.
 
         A split with a single document, such as text8, is cut into windows instead of sentences.
@@ -63,19 +63,19 @@ class ShardedCorpus(Source):
                 f"{self.folder} holds tokens of another codec ({self.index.codec['kind']}) than the model's "
                 f"({codec_kind(codec)}, {codec.vocab} tokens): prepare the text again with --codec and the model's folder"
             )
-        found = self._texts(codec, split, length, cut)
+        found = self._texts(codec, split, length, segment)
         if codec.unit == "byte":
             found.characters = 1.0  # bits are counted per byte, and each token is one
         return found
 
-    def _texts(self, codec: Codec, split: str, length: int, cut: Segmentation) -> SequenceData:
+    def _texts(self, codec: Codec, split: str, length: int, segment: Segmentation) -> SequenceData:
         shards = self.index.splits[split]
         tokens = ShardTokens(self.folder, split, shards, np.dtype(self.index.dtype))
         ends = codec.eos is not None
-        if cut == "whole":
+        if segment == "documents":
             check_end(codec)
             return ShardDocuments(self.folder, split, shards, tokens, length, ends, keep_end=True)
-        if cut == "sentences" and shards.total("documents") > 1 and shards.total("listed"):
+        if segment == "sentences" and shards.total("documents") > 1 and shards.total("listed"):
             return ShardDocuments(self.folder, split, shards, tokens, length, ends)
         characters = shards.total("characters") + (shards.total("documents") if ends else 0)  # the end counts as one
         return Windows(tokens, length, characters / len(tokens))

@@ -16,9 +16,8 @@ from unnoise.data.codec import Codec
 from unnoise.process.state import PAD
 from unnoise.rng import RowGenerator, seed_of, shuffled
 
-Segmentation = Literal["windows", "sentences", "whole"]
-"""Segmentation of a corpus: windows of one stream, single sentences (or short documents), or whole documents (a line of a file,
-a record), each with the EOS token."""
+Segmentation = Literal["windows", "sentences", "documents"]
+"""Windows of one stream; single sentences, or short documents; or whole documents (lines, records), each with the EOS token."""
 
 
 class Batch(NamedTuple):
@@ -242,20 +241,20 @@ class Source(ABC):
         """Raw texts to train on, if the data are texts."""
         return []
 
-    def lossless(self, codec: Codec, split: str, cut: Segmentation = "windows") -> bool:
+    def lossless(self, codec: Codec, split: str, segment: Segmentation = "windows") -> bool:
         """Return whether a codec preserves the first characters of a split."""
         return True
 
     @abstractmethod
-    def codec(self, name: str, cut: Segmentation = "windows") -> Codec:
+    def codec(self, name: str, segment: Segmentation = "windows") -> Codec:
         """Return the codec of this name for these data; `auto` chooses one.
 
         Whole texts need an EOS token, and so do windows of a stream with several documents. Sentences need none.
         """
 
     @abstractmethod
-    def texts(self, codec: Codec, split: str, length: int, cut: Segmentation = "windows") -> SequenceData:
-        """Return a split cut into sequences of at most this length."""
+    def texts(self, codec: Codec, split: str, length: int, segment: Segmentation = "windows") -> SequenceData:
+        """Return the sequences of a split, of at most this length."""
 
     def check_split(self, split: str) -> None:
         """Raise ValueError unless there is such a split."""

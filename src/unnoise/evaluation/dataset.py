@@ -33,17 +33,17 @@ def evaluate_split(
     samples: int = 16,
     seed: int = 0,
     error: float = 0.0,
-    cut: Segmentation | None = None,
+    segment: Segmentation | None = None,
 ) -> dict[str, Any]:
     """Measure bits per character over a split, with standard errors and a description of the measurement.
 
     windows: largest number of windows, evenly spaced; by default all.
     samples: largest number of draws of the bound for each window.
     error: standard error to aim for; 0 takes all draws.
-    cut: how the data are cut into sequences, by default as in training.
+    segment: how the data are divided into sequences, by default as in training.
     """
-    cut = cut or model.cut
-    texts = model.texts(source, split, cut)
+    segment = segment or model.segment
+    texts = model.texts(source, split, segment)
     x = texts.windows(windows)
     found = model.bits_per_char(texts, windows, samples, seed, error)
     return {
@@ -54,7 +54,7 @@ def evaluate_split(
         "reached": found.reached,
         "draws": found.draws,
         "exact": model.method.exact,
-        "lossless": source.lossless(model.codec, split, cut),
+        "lossless": source.lossless(model.codec, split, segment),
         "split": split,
         "windows": found.windows,
         "method": model.method.name,
@@ -63,23 +63,24 @@ def evaluate_split(
     }
 
 
-def checked_cut(model: Model, cut: Segmentation | None) -> Segmentation:
-    """Return how data are cut for a model, by default as in training. Raise ValueError if the model cannot read them so."""
-    if cut is None:
-        return model.cut
+def check_segment(model: Model, segment: Segmentation | None) -> Segmentation:
+    """Return the segmentation of data for a model, by default as in training. Raise ValueError if the model does not allow it."""
+    if segment is None:
+        return model.segment
     if model.process.variable_length:
-        raise ValueError(f"{model.method.name} reads texts of any length: leave out --texts")
-    if cut == "whole":
+        raise ValueError(f"{model.method.name} reads texts of any length: leave out --segment")
+    if segment == "documents":
         check_end(model.codec)
-    return cut
+    return segment
 
 
 LOSSY = "the codec changes the text, because it lacks some letters or words: these are bits of the changed text"
 
 
-def kind_of_piece(model: Model, cut: Segmentation | None = None) -> str:
+def kind_of_piece(model: Model, segment: Segmentation | None = None) -> str:
     """Return the name of the sequences that a model is measured on: images, sentences, whole texts or windows."""
-    return "images" if model.codec.grid else {"whole": "whole texts"}.get(cut or model.cut, cut or model.cut)
+    segment = segment or model.segment
+    return "images" if model.codec.grid else "whole texts" if segment == "documents" else segment
 
 
 def bound_kind(model: Model) -> str:

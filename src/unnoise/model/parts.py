@@ -114,15 +114,15 @@ class ModelParts:
         return f"{type(self).__name__}({self.method.name}, {self.codec!r}, {network}, length={self.length}{labels})"
 
     @property
-    def cut(self) -> Segmentation:
+    def segment(self) -> Segmentation:
         """How this model reads a corpus."""
-        return "sentences" if self.process.variable_length else "whole" if self.whole_texts else "windows"
+        return "sentences" if self.process.variable_length else "documents" if self.whole_texts else "windows"
 
-    def texts(self, source: Source, split: str, cut: Segmentation | None = None) -> SequenceData:
-        """Return a split of a source as this model reads it, or cut in another way."""
-        cut = cut or self.cut
-        texts = source.texts(self.codec, split, self.length, cut)
-        if cut != "whole" or self.method.stops_at_end or self.codec.eos is None:
+    def texts(self, source: Source, split: str, segment: Segmentation | None = None) -> SequenceData:
+        """Return the sequences of a split, by default segmented as in training."""
+        segment = segment or self.segment
+        texts = source.texts(self.codec, split, self.length, segment)
+        if segment != "documents" or self.method.stops_at_end or self.codec.eos is None:
             return texts
         return PaddedSequences(texts, self.codec.eos, self.length)
 

@@ -56,16 +56,16 @@ def prepare_run(options: RunOptions, out: Path, resume: bool = False, device: st
     if begun and (out / CONFIG).exists():
         model = without_weights(out, read_config(out))  # the checkpoint has the weights, even if the model file is damaged
     else:
-        whole = options.texts == "whole"
+        whole = options.segment == "documents"
         variable = method.process(1).variable_length
         if whole and variable:
-            raise ValueError(f"{options.method} reads sequences of any length: leave --texts out")
+            raise ValueError(f"{options.method} reads sequences of any length: leave --segment out")
         if options.init is not None:
             if options.size != RunOptions.size and Path(options.init).parent != out / STAGES:  # a stage has the size of the run
                 raise ValueError(INITIAL_SHAPE)
             model = _started(options, method, source, whole)
             return _run(model.to(device), source, options, out, resume)
-        codec = source.codec(options.codec, "sentences" if variable else options.texts)
+        codec = source.codec(options.codec, "sentences" if variable else options.segment)
         model = Model.build(
             method,
             codec,
@@ -85,7 +85,7 @@ def prepare_run(options: RunOptions, out: Path, resume: bool = False, device: st
 def _started(options: RunOptions, method: Method, source: Source, whole: bool) -> Model:
     """Return a model that starts from the weights of another one."""
     first = load(str(options.init))
-    codec = first.codec if options.codec == AUTO else source.codec(options.codec, options.texts)
+    codec = first.codec if options.codec == AUTO else source.codec(options.codec, options.segment)
     length = codec.length or options.length or first.length
     fields = "" if options.network == RunOptions.network else options.network  # by default the network of the source
     return init_from(first, method, codec, length, options.seed, source.label_names, whole, fields)

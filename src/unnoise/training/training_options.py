@@ -14,7 +14,7 @@ Precision = Literal["auto", "float32", "bfloat16"]
 Optimizer = Literal["muon", "adamw"]
 LrSchedule = Literal["linear", "cosine", "exponential", "inverse-sqrt", "constant"]
 Decayed = Literal["matrices", "all"]
-TextsCut = Literal["windows", "whole"]
+Segment = Literal["windows", "documents"]
 MINUTES = 3.0  # the default length of a run
 
 
@@ -138,8 +138,8 @@ class RunOptions(TrainingOptions):
     stages: str = ""
     """Methods to train first, each with its fraction of the run, separated by semicolons: ar=0.5 trains ar for the first half
     and continues from its weights."""
-    texts: TextsCut = "windows"
-    """windows (of the whole corpus as one stream) or whole (each line or record is a sequence that ends with EOS)."""
+    segment: Segment = "windows"
+    """windows (of the whole corpus as one stream) or documents (each line or record is a sequence that ends with EOS)."""
     network: str = "transformer"
     """transformer or a registered network, with its fields, such as gru:width=128."""
 

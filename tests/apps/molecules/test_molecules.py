@@ -91,8 +91,8 @@ def test_a_table_of_one_column_is_read_as_lines(tmp_path: Path, capsys: pytest.C
     (tmp_path / "test.csv").write_text("SMILES\nCO\n")
     assert read_text(tmp_path / "train.csv.gz") == "CCO\ntwo lines, quoted\nc1ccccc1"
     source = unnoise.corpus(str(tmp_path))
-    codec = source.codec("chars", "whole")
-    rows = source.texts(codec, "train", 20, "whole").windows().tolist()
+    codec = source.codec("chars", "documents")
+    rows = source.texts(codec, "train", 20, "documents").windows().tolist()
     assert [codec.decode([token for token in row if token >= 0]) for row in rows] == ["CCO", "two lines, quoted", "c1ccccc1"]
     assert source.splits == ["train", "test"]
     (tmp_path / "two.csv").write_text("SMILES,SPLIT\nCCO,train\n")
