@@ -64,7 +64,7 @@ def evaluate_split(
 
 
 def check_segment(model: Model, segment: Segmentation | None) -> Segmentation:
-    """Return the segmentation of data for a model, by default as in training. Raise ValueError if the model does not allow it."""
+    """Return the segmentation of data for a model, by default as in training; raise ValueError if the model has another."""
     if segment is None:
         return model.segment
     if model.process.variable_length:
