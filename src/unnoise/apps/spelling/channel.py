@@ -1,9 +1,4 @@
-"""The words of a text that may be corrected, and their positions.
-
-A log-linear model of spelling mistakes: the evidence for a correction, and its weights.
-
-A candidate for the intended text at one place.
-"""
+"""A log-linear model of spelling mistakes: the words that may change, the evidence for a correction, and its weights."""
 
 import itertools
 import math
@@ -19,9 +14,7 @@ from unnoise.apps.spelling.english import (
     VOWELS,
     differ_by_ending,
     edit_distance,
-    edit_operations,
     sound,
-    swaps,
 )
 from unnoise.apps.spelling.words import WORD, Words
 
@@ -55,8 +48,10 @@ def find_spans(text: str, known: Container[str], keep: Collection[str] = ()) -> 
         opens = between.endswith("\n") or (sign in OPENERS if sign else last == 0)
         last = match.end()
         word = match.group().lower()
-        if word in keep or ("'" in word and not _is_contraction(word, known)):
+        if word in keep:
             continue
+        if "'" in word and not (word in EXPANDED and all(part in known for part in word.split("'"))):
+            continue  # contractions such as it's and you're may be confused with other words
         stop = match.end()
         if following and text[stop : following.start()] == " " and following.group().lower() not in keep:
             stop = following.end() if word + following.group().lower() in known else stop
@@ -69,11 +64,6 @@ def find_spans(text: str, known: Container[str], keep: Collection[str] = ()) -> 
             name=capital and not opens,
             opening=capital and opens,
         )
-
-
-def _is_contraction(word: str, known: Container[str]) -> bool:
-    """Return whether a word is a known contraction such as it's or you're, which may be confused with other words."""
-    return word in EXPANDED and all(part in known for part in word.split("'"))
 
 
 def _words(text: str) -> Iterator["re.Match[str]"]:
@@ -213,12 +203,15 @@ def difference_evidence(written: str, intended: str) -> dict[str, float]:
 
 def edits(written: str, intended: str) -> dict[str, float]:
     """Return the number of edits of each kind from one word to another."""
-    swapped = swaps(written, intended)
+    from rapidfuzz.distance import Levenshtein
+
+    distance = edit_distance(written, intended)
+    swapped = Levenshtein.distance(written, intended) - distance  # a swap is one edit here, and two for Levenshtein
     kinds = {"vowel": 0.0, "consonant": 0.0, "double": 0.0, "swap": float(swapped)}
     if swapped:
-        kinds["consonant"] = float(edit_distance(written, intended) - swapped)
+        kinds["consonant"] = float(distance - swapped)
         return kinds
-    for edit in edit_operations(intended, written):
+    for edit in Levenshtein.editops(intended, written):
         if edit.tag == "replace":
             kinds["vowel" if {intended[edit.src_pos], written[edit.dest_pos]} <= VOWELS else "consonant"] += 1
             continue

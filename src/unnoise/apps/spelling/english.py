@@ -1,18 +1,13 @@
-"""English word tables of the spell checker: contractions, confused words, spelling variants, endings.
+"""English word tables (contractions, confused words, spelling variants, endings), and distances in letters and in sound.
 
-Distances between words in letters and in sound (rapidfuzz and jellyfish, from the extra `spelling`).
+The distances need rapidfuzz and jellyfish from the extra `spelling`.
 """
 
-import importlib.util
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from rapidfuzz.distance import Editops
 
 VOWELS = frozenset("aeiouy")
 ENDINGS = frozenset(("s", "es", "d", "ed", "ing", "e", "ly"))  # grammatical ones
@@ -90,31 +85,11 @@ def differ_by_ending(one: str, other: str) -> bool:
 AT_ONCE = 64  # words compared with all others at once
 
 
-def check_installed() -> None:
-    """Raise ValueError unless the libraries are installed."""
-    if any(importlib.util.find_spec(name) is None for name in ("rapidfuzz", "jellyfish", "symspellpy")):
-        raise ValueError("spell checking needs rapidfuzz, jellyfish and symspellpy: pip install 'unnoise[spelling]'")
-
-
 def edit_distance(one: str, other: str) -> int:
     """Return the optimal string alignment distance: letters inserted, deleted or replaced, and neighbours swapped."""
     from rapidfuzz.distance import OSA
 
     return OSA.distance(one, other)
-
-
-def swaps(one: str, other: str) -> int:
-    """Return how many of these edits are swaps, each of which counts as two edits in the Levenshtein distance."""
-    from rapidfuzz.distance import Levenshtein
-
-    return Levenshtein.distance(one, other) - edit_distance(one, other)
-
-
-def edit_operations(one: str, other: str) -> "Editops":
-    """Return the Levenshtein edits from one word to the other."""
-    from rapidfuzz.distance import Levenshtein
-
-    return Levenshtein.editops(one, other)
 
 
 def within(words: Sequence[str], others: Sequence[str], distance: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -5,6 +5,7 @@ delete letters with a model of any kind of noise. The score of a candidate combi
 conditional p(candidate | context) (`Channel`).
 """
 
+import importlib.util
 import math
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING
 from unnoise.apps.spelling.candidates import FLOOR, Alternatives, WordCandidates
 from unnoise.apps.spelling.channel import WORD_CHANNEL, Candidate, Channel, Span, candidate, find_spans, matched_case
 from unnoise.apps.spelling.context import WordContext, in_letters, letter_scores, reads_words
-from unnoise.apps.spelling.english import check_installed
 from unnoise.apps.spelling.words import FILE, WORD, Words, can_correct, lexicon
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ class Speller:
             raise ValueError(f"this model has no list of words ({FILE}), so it cannot correct spelling: train it on documents")
         if not words.counts:
             raise ValueError("spell checking needs a list of words, and this one is empty: train the model on English text")
-        check_installed()
+        if any(importlib.util.find_spec(name) is None for name in ("rapidfuzz", "jellyfish", "symspellpy")):
+            raise ValueError("spell checking needs rapidfuzz, jellyfish and symspellpy: pip install 'unnoise[spelling]'")
         by_words = reads_words(model)
         self.model, self.channel = model, channel or (WORD_CHANNEL if by_words else Channel())
         self.alternatives = find_alternatives(words, self.channel, by_words)
@@ -111,7 +112,9 @@ class Speller:
         edits: list[Edit] = []
         covered = 0
         for candidates in sets:
-            probabilities = softmax([self.channel.score(candidate.evidence) for candidate in candidates])
+            scores = [self.channel.score(candidate.evidence) for candidate in candidates]
+            weights = [math.exp(score - max(scores)) for score in scores]
+            probabilities = [weight / sum(weights) for weight in weights]
             ranked = sorted(zip(probabilities, candidates, strict=True), key=lambda pair: -pair[0])
             best, likeliest = ranked[0]
             before = text[likeliest.start : likeliest.stop]
@@ -119,7 +122,10 @@ class Speller:
             sure = best * (1 - as_written) ** self.doubt > (1 - strength) ** self._exponent(likeliest)
             if likeliest.text.lower() == before.lower() or not sure or likeliest.start < covered:
                 continue
-            before, after, *others = without_shared_end([before, *(other.text for _, other in ranked[:4])])
+            texts = [before, *(other.text for _, other in ranked[:4])]
+            if len({text.rpartition(" ")[2] for text in texts}) == 1 and all(" " in text for text in texts):
+                texts = [text.rpartition(" ")[0] for text in texts]  # the edit does not cover a last word that all share
+            before, after, *others = texts
             alternatives = [(matched_case(before, other), p) for other, (p, _) in zip(others, ranked[1:], strict=False)]
             edits.append(Edit(likeliest.start, before, matched_case(before, after), confidence=best, alternatives=alternatives))
             covered = likeliest.start + len(before)
@@ -159,8 +165,7 @@ class Speller:
 
     def context(self, text: str, candidates: list[Candidate]) -> list[float]:
         """Return log p_model(candidate | context) of each candidate, in nats."""
-        scored = [in_letters(self.model, text, candidate.start, candidate.stop, candidate.text) for candidate in candidates]
-        return letter_scores(self.model, scored)
+        return letter_scores(self.model, [in_letters(self.model, text, one.start, one.stop, one.text) for one in candidates])
 
     def _without_context(self, text: str, keep: Collection[str], complete: bool) -> Iterator[list[Candidate]]:
         margin, decided = (math.inf, math.inf) if complete else (MARGIN, self.decided)
@@ -186,16 +191,3 @@ class Speller:
             alone = span._replace(stop=span.start + len(span.word), rest="")
             others = alternatives.get((span.word, ""), [])
             yield alone, [other for _, other in (others[:MOST] if self.words.knows(span.word) else others)]
-
-
-def softmax(scores: list[float]) -> list[float]:
-    """Return probabilities from scores in nats."""
-    highest = max(scores)
-    parts = [math.exp(score - highest) for score in scores]
-    return [part / sum(parts) for part in parts]
-
-
-def without_shared_end(texts: list[str]) -> list[str]:
-    """Return the texts without their last word if all share it and none consists of it, so that an edit does not cover it."""
-    shared = {text.rpartition(" ")[2] for text in texts}
-    return [text.rpartition(" ")[0] for text in texts] if len(shared) == 1 and all(" " in text for text in texts) else texts

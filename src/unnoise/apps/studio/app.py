@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -18,7 +17,7 @@ from unnoise.apps.studio.completions import complete, completion_body, completio
 from unnoise.apps.studio.jobs import EXCEPTION_HANDLERS, Job, JobQueue, JobStream, Steps, all_messages, begun, encoded
 from unnoise.apps.studio.models import Models, description, unknown_model
 from unnoise.apps.studio.request import RequestFields, read_fields
-from unnoise.apps.studio.server import EVERYWHERE, AccessCheck, check_host, check_token, find_address, server_config
+from unnoise.apps.studio.server import EVERYWHERE, TOKEN, AccessCheck, check_host, find_address, server_config
 
 PAGE = {"/": ("page.html", "text/html"), "/page.css": ("page.css", "text/css"), "/page.js": ("page.js", "text/javascript")}
 STREAMED = {
@@ -57,7 +56,7 @@ class StudioRoutes:
             *(Route(f"/api/{name}", self.streamed(view), methods=["POST"]) for name, view in STREAMED.items()),
             *(Route(f"/api/{name}", self.answered(view), methods=["POST"]) for name, view in ANSWERED.items()),
             Route("/v1/models", self.list_as_openai),
-            Route("/v1/models/{name}", self.retrieve_as_openai),
+            Route("/v1/models/{name}", self.list_as_openai),
             Route("/v1/completions", self.completions, methods=["POST"]),
         ]
 
@@ -98,15 +97,14 @@ class StudioRoutes:
         return handle
 
     async def list_as_openai(self, request: Request) -> Response:
-        """List the text models as OpenAI's clients expect them."""
-        return JSONResponse({"object": "list", "data": [_openai_model(name) for name in self.models.text_names]})
-
-    async def retrieve_as_openai(self, request: Request) -> Response:
-        """Describe a text model as OpenAI's clients expect it."""
-        name = request.path_params["name"]
-        if name not in self.models.text_names:
+        """List the text models, or describe one of them, as OpenAI's clients expect it."""
+        shared = {"object": "model", "created": 0, "owned_by": "unnoise"}
+        listed = {name: {"id": name} | shared for name in self.models.text_names}
+        if (name := request.path_params.get("name")) is None:
+            return JSONResponse({"object": "list", "data": list(listed.values())})
+        if name not in listed:
             raise unknown_model(name, "for text here")
-        return JSONResponse(_openai_model(name))
+        return JSONResponse(listed[name])
 
     async def completions(self, request: Request) -> Response:
         """Complete a prompt, or fill in between prompt and suffix, as OpenAI's clients expect it."""
@@ -116,10 +114,6 @@ class StudioRoutes:
         if stream:
             return JobStream(job, completion_events(await begun(job), with_usage), "text/event-stream")
         return JSONResponse(completion_body(await all_messages(request, job)))
-
-
-def _openai_model(name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "unnoise"}
 
 
 def _file(name: str, kind: str) -> Handler:
@@ -136,6 +130,7 @@ def make_app(
     host: str = "127.0.0.1",
     device: str = "cpu",
     workers: int = 2,
+    *,
     most: int = 64,
     token: str | None = None,
 ) -> Starlette:
@@ -147,7 +142,8 @@ def make_app(
     token: access token that clients must send, if any.
     """
     check_host(host)
-    check_token(token)
+    if token is not None and not TOKEN.fullmatch(token):
+        raise ValueError("a token has 8 to 200 letters, digits, or characters of - . _ ~")
     jobs = JobQueue(workers, most)
 
     @asynccontextmanager
@@ -156,9 +152,7 @@ def make_app(
         jobs.close()
 
     app = Starlette(
-        routes=StudioRoutes(Models(models, device), jobs).routes(),
-        exception_handlers=EXCEPTION_HANDLERS,
-        lifespan=lifespan,
+        routes=StudioRoutes(Models(models, device), jobs).routes(), exception_handlers=EXCEPTION_HANDLERS, lifespan=lifespan
     )
     app.state.jobs = jobs
     app.add_middleware(AccessCheck, host=host, token=token)
@@ -166,11 +160,7 @@ def make_app(
 
 
 def serve(
-    models: Iterable[str | Path],
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    device: str = "cpu",
-    token: str | None = None,
+    models: Iterable[str | Path], host: str = "127.0.0.1", port: int = 8000, device: str = "cpu", token: str | None = None
 ) -> None:
     """Run the studio at http://host:port until interrupted; port 0 is any free port.
 

@@ -121,7 +121,7 @@ class RequestFields:
         return [field.check(name, one) for one in values]
 
     def of_model(self, model: Model, *names: str, **defaults: Any) -> dict[str, Any]:
-        """Return fields of the table, by name. defaults: other defaults than those of the table."""
+        """Return fields of the table, by name. `defaults` replace the defaults of the table."""
         found = {}
         for name in (*names, *defaults):
             row = FIELDS[name]
@@ -135,11 +135,7 @@ class RequestFields:
         label, sampler = options["label"] or None, options["sampler"] or None
         if sampler:
             model.check_sampler(sampler)
-        return options | {
-            "label": label,
-            "sampler": sampler,
-            "guidance_scale": options["guidance_scale"] if label else 1.0,
-        }
+        return options | {"label": label, "sampler": sampler, "guidance_scale": options["guidance_scale"] if label else 1.0}
 
     def done(self) -> None:
         """Raise BadRequest if there is a field that nobody has read, such as a misspelled one."""
@@ -164,7 +160,7 @@ def view(
 
     sampling: whether the generator has an argument `options` for the sampling options.
     is_image: whether the model must be a model of images; None takes either.
-    defaults: further fields with other defaults than those of the table.
+    defaults: further fields, whose defaults replace those of the table.
     """
 
     def decorate(run: Callable[..., Steps]) -> Callable[[Models, RequestFields], Steps]:
