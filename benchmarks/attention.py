@@ -11,7 +11,7 @@ import time
 import torch
 from torch.nn import functional as F
 
-from unnoise.network.transformer import attend
+from unnoise.network.attention import attend
 
 SHAPES = [(64, 8, 42, 32), (32, 8, 128, 32), (32, 4, 128, 64), (16, 8, 256, 32), (16, 8, 512, 32)]  # B, H, L, D
 

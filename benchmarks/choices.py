@@ -18,7 +18,7 @@ from unnoise.data import Text8
 from unnoise.data.corpus import Corpus, corpus
 from unnoise.denoiser import Denoiser
 from unnoise.model.model import Model
-from unnoise.network.table import rebuild_network
+from unnoise.network.network_base import rebuild_network
 from unnoise.objective import CrossEntropy, Elbo, Objective
 from unnoise.process import Process
 from unnoise.training.trainer import TrainingRun

@@ -35,9 +35,10 @@ _PUBLIC = (
     ("unnoise.model.model", "Model"),
     ("unnoise.model.sampling_options", "SamplingOptions"),
     ("unnoise.model.warm_start", "init_from"),
+    ("unnoise.network.attention", "KVCache"),
     ("unnoise.network.ddit", "Ddit"),
     ("unnoise.network.llama", "Llama"),
-    ("unnoise.network.network_base", "Cache Network"),
+    ("unnoise.network.network_base", "Network"),
     (
         "unnoise.network.parameterization",
         "LikelihoodParameterization MeanParameterization Parameterization RatioParameterization ScoreParameterization",

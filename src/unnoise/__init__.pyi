@@ -53,9 +53,10 @@ from unnoise.model.likelihood import BitsPerChar as BitsPerChar, Score as Score
 from unnoise.model.model import Model as Model
 from unnoise.model.sampling_options import SamplingOptions as SamplingOptions
 from unnoise.model.warm_start import init_from as init_from
+from unnoise.network.attention import KVCache as KVCache
 from unnoise.network.ddit import Ddit as Ddit
 from unnoise.network.llama import Llama as Llama
-from unnoise.network.network_base import Cache as Cache, Network as Network
+from unnoise.network.network_base import Network as Network
 from unnoise.network.parameterization import (
     LikelihoodParameterization as LikelihoodParameterization,
     MeanParameterization as MeanParameterization,

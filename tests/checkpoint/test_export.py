@@ -12,8 +12,8 @@ from unnoise.checkpoint.published.export import TARGETS, export
 from unnoise.checkpoint.published.tensor_files import WEIGHTS
 from unnoise.cli.main import main
 from unnoise.model.model import Model
+from unnoise.network.attention import KVCache
 from unnoise.network.ddit import Ddit
-from unnoise.network.network_base import Cache
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,7 +91,7 @@ def test_the_network_sees_what_it_may() -> None:
     with torch.no_grad():
         assert torch.allclose(network(x, where=where), network(x)[where], atol=1e-6)
         whole = causal(x)
-        cache = Cache()
+        cache = KVCache()
         parts = [causal(x[:, a:b], cache=cache) for a, b in ((0, 3), (3, 4), (4, LENGTH))]
         assert torch.allclose(torch.cat(parts, 1), whole, atol=1e-5)
         present = torch.arange(LENGTH) < torch.tensor([[5], [LENGTH]])

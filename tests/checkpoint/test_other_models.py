@@ -14,8 +14,8 @@ import unnoise
 from decoders import TEXTS, forward, random_weights, write_gguf, write_huggingface, write_llama2c
 from unnoise.cli.main import main
 from unnoise.model.model import Model
+from unnoise.network.attention import KVCache
 from unnoise.network.llama import Llama
-from unnoise.network.network_base import Cache
 
 WORDS = [
     *(chr(c) for c in range(ord("a"), ord("z") + 1)),
@@ -41,7 +41,7 @@ def logits(model: Model, ids: list[int], cached: bool = False) -> torch.Tensor:
     with torch.no_grad():
         if not cached:
             return model.network(x)[0]
-        cache = Cache()
+        cache = KVCache()
         return torch.cat([model.network(x[:, a:b], cache=cache) for a, b in ((0, 3), (3, 4), (4, x.shape[1]))], 1)[0]
 
 

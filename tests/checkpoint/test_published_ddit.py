@@ -16,8 +16,7 @@ import unnoise
 from unnoise.denoiser import predict
 from unnoise.families.insertion import Partial
 from unnoise.model.model import Model
-from unnoise.network.layers import block_visibility
-from unnoise.network.network_base import Cache
+from unnoise.network.attention import KVCache, block_visibility
 from unnoise.objective import Elbo
 from unnoise.prediction import MeanPrediction
 from unnoise.process.process_base import Process, without_own
@@ -216,11 +215,11 @@ def test_the_cache_of_bd3lm(which: str) -> None:
     sees = blocks[:, None] >= blocks[None, :]
     whole = model.network(ids, None, attention_mask=sees)
     assert close(whole, expected[f"{which}_logits"][..., :vocab])
-    cache = Cache()
+    cache = KVCache()
     for start in range(0, length - size, size):
         model.denoiser.read(ids[:, start : start + size], cache)  # pyright: ignore
     last = ids[:, length - size :]
-    cache.store = False
+    cache.frozen = True
     cached = model.network(last, None, cache=cache)
     assert close(cached, whole[:, -size:])
     if which == "sample":

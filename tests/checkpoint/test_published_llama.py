@@ -18,8 +18,8 @@ from unnoise.denoiser import predict
 from unnoise.families.block import BlockParameterization
 from unnoise.families.block_sampler import BlockSampler
 from unnoise.model.model import Model
+from unnoise.network.attention import KVCache
 from unnoise.network.llama import Llama
-from unnoise.network.network_base import Cache
 from unnoise.objective import Elbo
 from unnoise.sampler import Confidence, EntropyBounded, Sampler, sample, sample_frames
 from unnoise.sampler_table import named_sampler
@@ -117,7 +117,7 @@ def test_blocks_are_theirs_at_once_and_from_a_cache(folder: Path) -> None:
     at_once = blocks.blocks(x, x0, torch.ones(x.shape), every, size).log_probs.view(*x.shape, -1)
     assert close(at_once, torch.log_softmax(expected["logits_bd3lm"], -1), tolerance)
     text = noised(model, expected["block_causal_input_ids"])
-    cache, found = Cache(), []
+    cache, found = KVCache(), []
     for start in range(0, text.shape[1], size):
         found.append(model.network(text[:, start : start + size], cache=cache))
     assert close(torch.cat(found, 1), expected["logits_block_causal"], tolerance)
@@ -265,7 +265,7 @@ def test_blocks_from_a_cache_equal_the_whole_also_where_outputs_are_shifted(tmp_
     hidden[:, 4] = True  # the first of a block, which a shifted model predicts from the clean token before it
     x_t = x0.masked_fill(hidden, model.process.mask)
     whole = blocks.blocks(x_t, x0, torch.ones(x0.shape), hidden, 4).log_probs
-    cache, parts = Cache(), torch.zeros(*x0.shape, VOCAB)
+    cache, parts = KVCache(), torch.zeros(*x0.shape, VOCAB)
     for start in range(0, 12, 4):
         here = slice(start, start + 4)
         parts[:, here] = blocks.within(cache)(x_t[:, here], torch.ones(2)).values

@@ -18,7 +18,7 @@ from unnoise.families.autoregressive import LeftToRight
 from unnoise.families.block import BlockParameterization, Blocks
 from unnoise.families.block_objective import BlockCrossEntropy, BlockElbo
 from unnoise.families.block_sampler import BlockSampler
-from unnoise.network.layers import block_visibility
+from unnoise.network.attention import block_visibility
 from unnoise.network.transformer import Transformer
 from unnoise.rng import RowGenerator
 from unnoise.sampler import Ancestral, Confidence

@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from unnoise.network.network_base import calls_at_once
+from unnoise.distributed import calls_at_once
 
 CPU = torch.device("cpu")
 

@@ -17,8 +17,8 @@ from malformed import limits
 from unnoise.checkpoint.published.tensor_files import PICKLE, WEIGHTS
 from unnoise.cli.main import main
 from unnoise.data.tokenizer import Bpe
+from unnoise.network.attention import KVCache
 from unnoise.network.gpt2 import Gpt2
-from unnoise.network.network_base import Cache
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "parity" / "gpt2"
 X = torch.randint(9, (2, 12), generator=torch.Generator().manual_seed(1))
@@ -86,12 +86,12 @@ def test_the_network_is_its_formula(causal: bool, tied: bool) -> None:
 @torch.no_grad()
 def test_a_cache_gives_the_same_outputs() -> None:
     made = network(causal=True)
-    whole, cache = made(X), Cache()
+    whole, cache = made(X), KVCache()
     parts = [made(X[:, a:b], cache=cache) for a, b in ((0, 5), (5, 6), (6, 7), (7, 12))]
     assert torch.allclose(torch.cat(parts, 1), whole, rtol=0, atol=1e-12)
-    cache = Cache()
+    cache = KVCache()
     made(X[:, :5], cache=cache)
-    cache.store = False
+    cache.frozen = True
     assert torch.equal(made(X[:, 5:8], cache=cache), made(X[:, 5:8], cache=cache)) and cache.length == 5
 
 
@@ -165,7 +165,7 @@ def test_logits_and_likelihoods_are_those_of_transformers() -> None:
     assert torch.allclose(model.network(started), expected["logits"], rtol=0, atol=1e-5)
     assert torch.allclose(model.nats(ids[:, 1:]), expected["nll"].sum(1), rtol=1e-6)
     assert model.score(model.codec.decode(ids[0, 1:])).nats == pytest.approx(float(expected["nll"][0].sum()), rel=1e-6)
-    cache, parts = Cache(), []
+    cache, parts = KVCache(), []
     for first, last in ((0, 7), (7, 8), (8, 9), (9, 40)):
         parts.append(model.network(started[:, first:last], cache=cache))
     assert torch.allclose(torch.cat(parts, 1), expected["logits"], rtol=0, atol=1e-5)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import unnoise
+from unnoise.network.attention import KVCache
 from unnoise.network.llama import Llama
-from unnoise.network.network_base import Cache
 
 SHAPES = {
     "plain": {},
@@ -47,13 +47,13 @@ def test_a_causal_one_sees_only_what_is_before_and_its_cache_gives_the_same_answ
     changed[:, 6] = (changed[:, 6] + 1) % 9
     moved = (made(changed) != whole).any(-1).any(0)
     assert not moved[:6].any() and moved[6:].all()
-    cache = Cache()
+    cache = KVCache()
     parts = [made(X[:, a:b], cache=cache) for a, b in ((0, 5), (5, 6), (6, 7), (7, 12))]
     assert torch.allclose(torch.cat(parts, 1), whole, atol=1e-5)
     assert cache.keys_values[0][0].shape[1] == made.shape.kv_heads
-    cache = Cache()
+    cache = KVCache()
     made(X[:, :5], cache=cache)
-    cache.store = False
+    cache.frozen = True
     assert torch.equal(made(X[:, 5:8], cache=cache), made(X[:, 5:8], cache=cache)) and cache.length == 5
 
 
@@ -78,7 +78,7 @@ def test_with_an_attention_mask_nothing_else_is_seen_by_one_bit(kind: str) -> No
 def test_blocks_after_a_cached_past_equal_the_whole_with_its_mask() -> None:
     made, block = network(), torch.arange(12) // 4
     whole = made(X, attention_mask=block[:, None] >= block[None, :])
-    cache = Cache()
+    cache = KVCache()
     parts = [made(X[:, a : a + 4], cache=cache) for a in (0, 4, 8)]
     assert torch.allclose(torch.cat(parts, 1), whole, atol=1e-5)
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from unnoise import Linear, Masked
-from unnoise.network.network_base import Cache
-from unnoise.network.transformer import SIZES, Transformer, TransformerConfig, attend
+from unnoise.network.attention import KVCache, attend
+from unnoise.network.transformer import SIZES, Transformer, TransformerConfig
 from unnoise.training.optim import Muon, optimizers, orthogonal, split
 
 
@@ -48,7 +48,7 @@ def test_a_causal_network_sees_only_what_is_before() -> None:
 def test_the_cache_gives_the_same_answers() -> None:
     made = network(causal=True)
     whole = made(X)
-    cache = Cache()
+    cache = KVCache()
     parts = [made(X[:, a:b], cache=cache) for a, b in ((0, 5), (5, 6), (6, 7), (7, 12), (12, 13))]
     assert torch.allclose(torch.cat(parts, 1), whole[:, :13], atol=1e-4)
 
@@ -173,9 +173,9 @@ def test_each_position_may_have_its_own_time() -> None:
 def test_a_cache_that_is_only_read_stays_as_it_is() -> None:
     made = network(**SMALL, causal=True)
     x = torch.randint(8, (2, 12), generator=torch.Generator().manual_seed(1))
-    cache = Cache()
+    cache = KVCache()
     made(x[:, :5], cache=cache)
-    cache.store = False
+    cache.frozen = True
     peeked = made(x[:, 5:8], cache=cache)
     assert cache.length == 5 and torch.equal(peeked, made(x[:, 5:8], cache=cache))
     assert torch.allclose(peeked, made(x[:, :8])[:, 5:], atol=1e-5)

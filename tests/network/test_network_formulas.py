@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 import unnoise
+from unnoise.network.attention import Visibility
 from unnoise.network.ddit import Ddit
-from unnoise.network.layers import Visibility
+from unnoise.network.layers import SquaredRelu
 from unnoise.network.llama import Llama
 from unnoise.network.md4 import Md4Network
 from unnoise.network.parameterization import LikelihoodParameterization
-from unnoise.network.transformer import SquaredRelu, Transformer
+from unnoise.network.transformer import Transformer
 
 
 def random(network: torch.nn.Module, size: float = 0.3) -> dict[str, Tensor]:

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from unnoise.network.attention import KVCache, attend, attend_visible, block_visibility, copyable, rotate
 from unnoise.network.ddit import AdaLN, Ddit
-from unnoise.network.layers import Dropout, block_visibility, seen
+from unnoise.network.layers import Dropout
 from unnoise.network.llama import Llama
-from unnoise.network.network_base import Cache
-from unnoise.network.transformer import Transformer, attend, attend_visible, rotate, shift_taps
+from unnoise.network.transformer import Transformer, shift_taps
 
 CPU = torch.device("cpu")
 
@@ -42,7 +42,7 @@ def test_a_text_in_parts_is_the_text_at_once(make) -> None:
     network = restless(make())
     x = torch.randint(7, (2, 9), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        whole, cache = network(x), Cache()
+        whole, cache = network(x), KVCache()
         parts = [network(part, cache=cache) for part in x.split([1, 4, 3, 1], 1)]
     assert torch.allclose(torch.cat(parts, 1), whole, atol=1e-5)
     with torch.no_grad():
@@ -88,8 +88,8 @@ def test_rotary_positions_turn_forward() -> None:
 
 def test_what_a_copy_may_come_from_after_a_past() -> None:
     wanted = [[True, True, True, False], [True, True, True, True]]
-    assert seen(2, 4, True, None, CPU)[0].tolist() == wanted
-    assert seen(2, 4, False, None, CPU).all()
+    assert copyable(2, 4, True, None, CPU)[0].tolist() == wanted
+    assert copyable(2, 4, False, None, CPU).all()
 
 
 def test_a_clean_block_sees_itself_and_those_before() -> None:

@@ -10,9 +10,9 @@ import torch
 import unnoise
 from unnoise.cli.main import main
 from unnoise.model.warm_start import init_from
-from unnoise.network.layers import block_visibility
-from unnoise.network.network_base import Cache
-from unnoise.network.transformer import Transformer, normalise
+from unnoise.network.attention import KVCache, block_visibility
+from unnoise.network.layers import normalise
+from unnoise.network.transformer import Transformer
 
 X = torch.randint(11, (3, 24), generator=torch.Generator().manual_seed(1))
 
@@ -101,10 +101,10 @@ def test_at_where_only_and_with_a_cache() -> None:
     gaps = network(gaps=True)
     assert torch.allclose(gaps(X, where=where, gaps=True)[0], gaps(X)[where], atol=1e-5)
     made = network(causal=True)
-    cache = Cache()
+    cache = KVCache()
     parts = [made(X[:, a:b], cache=cache) for a, b in pairwise((0, 5, 6, 7, 12, 13))]
     assert torch.allclose(torch.cat(parts, 1), made(X)[:, :13], atol=1e-4)
-    cache.store = False
+    cache.frozen = True
     again = [made(X[:, 13:15], cache=cache) for _ in range(2)]
     assert torch.equal(*again) and torch.allclose(again[0], made(X)[:, 13:15], atol=1e-4)
 
@@ -127,9 +127,9 @@ def test_scores_of_any_size_are_exact() -> None:
 
 
 def test_rows_may_leave_the_cache() -> None:
-    made, cache = network(causal=True), Cache()
+    made, cache = network(causal=True), KVCache()
     made(X[:, :6], cache=cache)
-    cache.keep(torch.tensor([2, 0]))
+    cache.select_rows(torch.tensor([2, 0]))
     assert torch.allclose(made(X[[2, 0], 6:9], cache=cache), made(X[[2, 0]])[:, 6:9], atol=1e-4)
     nowhere = torch.zeros_like(X[:2, 9:10], dtype=torch.bool)
     assert made(X[[2, 0], 9:10], where=nowhere, cache=cache).shape == (0, 10)

@@ -18,8 +18,8 @@ from unnoise import distributed
 from unnoise.cli.main import main
 from unnoise.cli.workers import free_port
 from unnoise.data.texts import Sequences
+from unnoise.distributed import rows_at_once
 from unnoise.model import generate
-from unnoise.network.network_base import rows_at_once
 
 LENGTH = 128
 METHODS = ("mdlm", "md4", "udlm", "flexmdm", "ar")

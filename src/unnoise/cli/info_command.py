@@ -186,11 +186,11 @@ class LsCommand:
             return self._recipes()
         from unnoise.data import codec_names
         from unnoise.method_table import method, method_options, methods
-        from unnoise.network.table import network_names
         from unnoise.recipes import recipes
+        from unnoise.registry import registered
         from unnoise.sampler_table import named_sampler, sampler_names
 
-        networks = network_names()
+        networks = list(registered("network"))
         found_models = {path.name if bundled(path) else str(path): path for path in model_folders()}
         models = {name: _method_of(path) for name, path in found_models.items()}
         descriptions = {name: _description_of(path) for name, path in found_models.items()}

@@ -15,12 +15,12 @@ from torch import Tensor
 
 from unnoise import distributed
 from unnoise.denoiser import Denoiser, predict_clean
+from unnoise.distributed import rows_at_once
 from unnoise.families.autoregressive import Autoregressive, next_token_denoiser
 from unnoise.families.block import Blocks, block_denoiser
 from unnoise.families.block_objective import TURN, BlockElbo
 from unnoise.model.draws import mask_counts
 from unnoise.model.model import Model
-from unnoise.network.network_base import rows_at_once
 from unnoise.objective import Elbo
 from unnoise.objective.losses import noise_end, random_part
 from unnoise.process import Masked

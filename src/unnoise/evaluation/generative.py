@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from unnoise.families.autoregressive import next_token_denoiser
 from unnoise.files import check_writable, read_bytes, write_atomically
 from unnoise.model.model import Model
-from unnoise.network.transformer import normalise
+from unnoise.network.layers import normalise
 from unnoise.sampler import Sampler
 
 FEWEST = 20  # texts of each kind, as the package uses one cluster for ten texts

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unnoise.denoiser import Denoiser, SamplingDenoiser
-from unnoise.network.network_base import Cache
+from unnoise.network.attention import KVCache
 from unnoise.network.parameterization import Parameterization
 from unnoise.objective.objective_base import Objective
 from unnoise.prediction import MeanPrediction, Prediction
@@ -47,7 +47,7 @@ class NextTokenParameterization(Parameterization):
         return super().network_config(process, length, time_free) | {"causal": True, "grid": ()}
 
     def next_token(self, tokens: Tensor, cache: object | None) -> tuple[Tensor, object]:
-        memory = cache if isinstance(cache, Cache) else Cache()
+        memory = cache if isinstance(cache, KVCache) else KVCache()
         output = self.run(tokens, cache=None if self.network.training else memory)
         return torch.log_softmax(output, -1), memory
 

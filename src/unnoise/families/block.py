@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from unnoise.denoiser import Denoiser
-from unnoise.network.layers import block_visibility
-from unnoise.network.network_base import Cache
+from unnoise.network.attention import KVCache, block_visibility
 from unnoise.network.parameterization import MeanParameterization
 from unnoise.prediction import MeanPrediction, Prediction
 from unnoise.process.masked import Masked
@@ -110,17 +109,17 @@ class BlockParameterization(MeanParameterization):
         """True if clean blocks can be cached; guidance would need two caches."""
         return "cache" in self.keywords and self.guidance_scale == 1
 
-    def read(self, tokens: Tensor, cache: Cache) -> None:
+    def read(self, tokens: Tensor, cache: KVCache) -> None:
         """Append a clean block to the cache: [B, n]."""
-        cache.store = True
+        cache.frozen = False
         clean = torch.zeros(tokens.shape, device=tokens.device)
         self.call(tokens, clean, torch.zeros_like(tokens, dtype=torch.bool), cache=cache)
 
-    def within(self, cache: Cache) -> Denoiser:
+    def within(self, cache: KVCache) -> Denoiser:
         """Return a denoiser of the block after the cached ones, which does not change the cache."""
 
         def denoiser(x_t: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
-            cache.store = False
+            cache.frozen = True
             return MeanPrediction(torch.log_softmax(self.run(x_t, t, where, cache), -1))
 
         return denoiser

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from unnoise.denoiser import Denoiser, SamplingDenoiser
 from unnoise.families.block import BlockDenoiser, BlockParameterization, BlockPrediction, Blocks, block_denoiser
-from unnoise.network.network_base import Cache
+from unnoise.network.attention import KVCache
 from unnoise.prediction import MeanPrediction, Prediction
 from unnoise.process.state import ProcessBase
 from unnoise.rng import Generator, RowGenerator
@@ -110,7 +110,7 @@ class _Text:
         self.alive = torch.arange(len(x), device=x.device)
         self.network = block_denoiser(denoiser.denoiser, "BlockSampler")
         kept = cache and isinstance(self.network, BlockParameterization) and self.network.has_cache
-        self.cache = Cache() if kept else None
+        self.cache = KVCache() if kept else None
 
     def frames(
         self,
@@ -161,7 +161,7 @@ class _Text:
         x[rows] = torch.where((written[rows].cumsum(1) > 0) & free[rows], end, x[rows])
         self.x, self.alive = x, self.alive[~ended]
         if self.cache is not None:
-            self.cache.keep(~ended)
+            self.cache.select_rows(~ended)
 
     def keep(self, here: slice) -> None:
         """Add the finished block to the cache."""

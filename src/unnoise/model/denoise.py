@@ -9,8 +9,8 @@ from torch import Tensor
 
 from unnoise.data import Codec
 from unnoise.denoiser import Denoiser, predict_clean
+from unnoise.distributed import rows_at_once
 from unnoise.families.block import Blocks
-from unnoise.network.network_base import rows_at_once
 from unnoise.process.masked import Masked
 from unnoise.process.process_base import Process
 from unnoise.process.state import ProcessBase

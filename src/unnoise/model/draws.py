@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from unnoise import distributed
+from unnoise.distributed import rows_at_once
 from unnoise.families.any_order import MaskCounts
 from unnoise.families.block_objective import BlockElbo
-from unnoise.network.network_base import rows_at_once
 from unnoise.objective import Elbo, Objective
 from unnoise.objective.losses import noise_end, random_part
 from unnoise.objective.objective_base import Denoising

@@ -10,9 +10,9 @@ from torch import Tensor
 from unnoise import distributed
 from unnoise.data import Pixels
 from unnoise.denoiser import predict_clean
+from unnoise.distributed import rows_at_once
 from unnoise.model.sampling_options import SamplingOptions
 from unnoise.model.template import Template
-from unnoise.network.network_base import rows_at_once
 from unnoise.process.process_base import Process
 from unnoise.process.state import LATEST
 from unnoise.sampler import Frame, sample_frames

@@ -34,8 +34,7 @@ from unnoise.files import write_atomically
 from unnoise.method_table import method as method_named
 from unnoise.model.parts import needed_fields
 from unnoise.model.sampling_options import checked_sampling
-from unnoise.network.network_base import config_of_network
-from unnoise.network.table import network_name, rebuild_network
+from unnoise.network.network_base import config_of_network, network_name, rebuild_network
 
 if TYPE_CHECKING:
     from unnoise.model.model import Model

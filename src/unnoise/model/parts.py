@@ -12,8 +12,7 @@ from unnoise.data.codec import check_end
 from unnoise.data.texts import PaddedSequences, Segmentation, SequenceData, Source
 from unnoise.method_table import Method, method as method_named
 from unnoise.model.sampling_options import SamplingOptions
-from unnoise.network.network_base import check_network, device_of
-from unnoise.network.table import build_network
+from unnoise.network.network_base import build_network, check_network, device_of
 from unnoise.network.transformer import sized
 from unnoise.objective import Objective
 from unnoise.sampler import Sampler

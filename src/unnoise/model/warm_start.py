@@ -16,8 +16,7 @@ from unnoise.method_table import Method, method as method_named
 from unnoise.model.model import Model
 from unnoise.model.parts import needed_fields
 from unnoise.network.gpt2 import Gpt2
-from unnoise.network.network_base import config_of_network
-from unnoise.network.table import named_fields, network_name, rebuild_network
+from unnoise.network.network_base import config_of_network, named_fields, network_name, rebuild_network
 from unnoise.network.transformer import Transformer, shift_taps
 from unnoise.registry import accepted_arguments
 

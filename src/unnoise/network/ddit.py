@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unnoise.network.layers import Dropout, Visibility, block_visibility
-from unnoise.network.network_base import DERIVED, Cache, NetworkConfig
-from unnoise.network.transformer import attend_visible, rotate
+from unnoise.network.attention import KVCache, Visibility, attend_visible, block_visibility, rotate
+from unnoise.network.layers import Dropout
+from unnoise.network.network_base import DERIVED, NetworkConfig
 from unnoise.schedule import Geometric, LogLinear
 
 TIME_INPUTS = ("loglinear", "geometric", "t", "1-t")
@@ -120,7 +120,7 @@ class Block(nn.Module):
         x: Tensor,
         rotation: tuple[Tensor, Tensor],
         condition: Tensor,
-        cache: Cache | None,
+        cache: KVCache | None,
         visibility: Visibility | None,
         where: Tensor | None,
         dropout: Dropout | None,
@@ -136,14 +136,14 @@ class Block(nn.Module):
         return torch.addcmul(x, gate_2, processed if dropout is None else dropout(processed, 2 * self.layer + 1, where))
 
     def _attention(
-        self, x: Tensor, rotation: tuple[Tensor, Tensor], cache: Cache | None, visibility: Visibility | None
+        self, x: Tensor, rotation: tuple[Tensor, Tensor], cache: KVCache | None, visibility: Visibility | None
     ) -> Tensor:
         batch, length, width = x.shape
         qkv = self.qkv(x).view(batch, length, 3, self.heads, -1)
         q, k = rotate(qkv[:, :, :2], rotation).unbind(2)
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), qkv[:, :, 2].transpose(1, 2)  # [B, H, L, D]
         if cache is not None:
-            k, v = cache.extend(self.layer, k, v)
+            k, v = cache.append(self.layer, k, v)
         y = attend_visible(q, k, v, self.causal, visibility).transpose(1, 2).reshape(batch, length, width)
         if visibility is not None and visibility.present is not None:  # padding attends to nothing
             y = y * visibility.present[..., None]
@@ -211,7 +211,7 @@ class Ddit(nn.Module):
         x: Tensor,
         t: Tensor | None = None,
         where: Tensor | None = None,
-        cache: Cache | None = None,
+        cache: KVCache | None = None,
         label: Tensor | int | None = None,
         present: Tensor | None = None,
         attention_mask: Tensor | None = None,
@@ -235,7 +235,7 @@ class Ddit(nn.Module):
         for one in blocks:
             h = one(h, rotation, condition, cache, visibility, None, dropout)
         h = last(h, rotation, condition, cache, visibility, None if gaps else where, dropout)
-        if cache is not None and cache.store:
+        if cache is not None and not cache.frozen:
             cache.length = length
         if not gaps:
             return self._output(h, condition, where)

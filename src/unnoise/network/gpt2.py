@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unnoise.network.layers import Dropout, Linear, block_visibility, initialise, linear, without_padding
-from unnoise.network.network_base import DERIVED, Cache, NetworkConfig
+from unnoise.network.attention import KVCache, attend_masked, block_visibility, without_padding
+from unnoise.network.layers import Dropout, Linear, initialise, linear
+from unnoise.network.network_base import DERIVED, NetworkConfig
 
 
 @dataclass(frozen=True)
@@ -57,16 +58,12 @@ class Attention(nn.Module):
         self.qkv = Linear(shape.width, 3 * shape.width)
         self.out = Linear(shape.width, shape.width)
 
-    def forward(self, x: Tensor, cache: Cache | None, mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, cache: KVCache | None, mask: Tensor | None) -> Tensor:
         # q, k, v: [B, H, L, D]
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
         if cache is not None:
-            k, v = cache.extend(self.layer, k, v)
-        length, seen = q.shape[2], k.shape[2]
-        whole = self.causal and mask is None and length == seen
-        if self.causal and mask is None and 1 < length < seen:  # several tokens after a cached past
-            mask = torch.ones(length, seen, dtype=torch.bool, device=x.device).tril(seen - length)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=whole and length > 1)
+            k, v = cache.append(self.layer, k, v)
+        y = attend_masked(q, k, v, self.causal, mask)
         return self.out(y.transpose(1, 2).flatten(2))
 
 
@@ -83,7 +80,7 @@ class Block(nn.Module):
         self.down = Linear(shape.hidden, shape.width)
 
     def forward(
-        self, x: Tensor, cache: Cache | None, mask: Tensor | None, where: Tensor | None, dropout: Dropout | None
+        self, x: Tensor, cache: KVCache | None, mask: Tensor | None, where: Tensor | None, dropout: Dropout | None
     ) -> Tensor:
         """[B, L, W] → [B, L, W]; with `where` the MLP runs only at those n positions, and the result is [n, W]."""
         attended = self.attention(self.attention_norm(x), cache, mask)
@@ -117,7 +114,7 @@ class Gpt2(nn.Module):
         x: Tensor,
         t: Tensor | None = None,
         where: Tensor | None = None,
-        cache: Cache | None = None,
+        cache: KVCache | None = None,
         present: Tensor | None = None,
         attention_mask: Tensor | None = None,
         positions: Tensor | None = None,
@@ -139,7 +136,7 @@ class Gpt2(nn.Module):
         for one in blocks:
             h = one(h, cache, mask, None, dropout)
         h = self.norm(last(h, cache, mask, where, dropout))
-        if cache is not None and cache.store:
+        if cache is not None and not cache.frozen:
             cache.length = length
         return linear(h, self.embed.weight[: self.shape.outputs]) if self.head is None else self.head(h)
 

@@ -1,29 +1,13 @@
-"""Linear layers whose weights may be stored in lower precision than the inputs, for example memory-mapped on disk.
+"""Layers that the networks share: linear maps, activations, norms, dropout and the pointer head."""
 
-Dropout with random numbers that depend on (seed, step, row), whatever the number of processes.
-
-torch's dropout has one stream for the whole batch, so the mask of a row would depend on the other rows.
-
-Visibility masks shared by attention and convolution.
-
-A pointer head, which can copy tokens of the sequence (Merity et al. 2016, arXiv:1609.07843).
-
-In addition to the K outputs o_v of the head there is a score a_j for each visible token x_j, and the outputs become
-
-    o'_v = log(e^{o_v} + Σ_{j: x_j = v} e^{a_j}),    a_j = q·k_j/√F + c,
-
-so the vocabulary and the sequence share one softmax; if the outputs are log ratios, the scores are added to the ratios. The
-vocabulary has to be learned token by token, but comparing the contexts of two positions works for all tokens.
-"""
-
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unnoise.network.network_base import Cache
+from unnoise.network.attention import KVCache, Visibility, copyable
 from unnoise.rng import bits
 
 RAISED = 2**22  # weights that are converted at once
@@ -63,6 +47,32 @@ def initialise(decoder: nn.Module) -> None:
             nn.init.normal_(weight, std=STD)
 
 
+class SquaredRelu(torch.autograd.Function):
+    """y = max(x, 0)², dy/dx = 2·max(x, 0), in two passes over memory each way instead of the five of relu and square."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        positive = x.clamp_min(0)
+        ctx.save_for_backward(positive)
+        return positive * positive
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (positive,) = ctx.saved_tensors
+        return (gradients[0] * positive).mul_(2)
+
+
+def normalise(x: Tensor) -> Tensor:
+    """Apply LayerNorm without weights; it is one fused kernel, while RMSNorm is several on a CPU."""
+    return F.layer_norm(x, x.shape[-1:])
+
+
+def modulate(x: Tensor, scale: Tensor | None, shift: Tensor | None) -> Tensor:
+    """Apply LayerNorm, then the scale and shift of the time conditioning, if any: [B, L, D]."""
+    x = normalise(x)
+    return x if scale is None or shift is None else x * (1 + scale) + shift
+
+
 STEPS = 2**16  # resolution of the rate: 64 random bits decide about four features
 
 
@@ -85,68 +95,6 @@ class Dropout:
         draws = bits(keys, length * quarters).view(torch.int16).view(batch, length, 4 * quarters)[..., :width]
         kept = (draws if where is None else draws[where]) >= min(round(self.rate * STEPS), STEPS - 1) - STEPS // 2
         return torch.where(kept, x / (1 - self.rate), torch.zeros((), dtype=x.dtype, device=x.device))
-
-
-@dataclass
-class Visibility:
-    """Positions that are visible from each position.
-
-    present: [B, L] bool, false at padding, which is not visible from any position.
-    mask: [L, L] bool, whether position j (column) is visible from position i (row).
-    positions: [L] long, the position of each entry in the sequence; 0…L − 1 by default. Two entries may share a position, as in
-        x_t ⊕ x_0 of block diffusion (arXiv:2503.09573), if they are not both visible from the same entry.
-    block: the block size if the input is x_t ⊕ x_0; convolutions then do not need the mask.
-    """
-
-    present: Tensor | None = None
-    mask: Tensor | None = None
-    positions: Tensor | None = None
-    block: int | None = None
-    attention_mask: Tensor | None = field(default=None, init=False)
-    """for scaled_dot_product_attention: [1 or B, 1, L or 1, L] bool"""
-    _neighbours: dict[range, Tensor] = field(default_factory=dict, init=False)
-
-    def __post_init__(self) -> None:
-        rows = None if self.present is None else self.present[:, None, None]
-        masks = [mask for mask in (rows, self.mask) if mask is not None]
-        self.attention_mask = masks[0] & masks[-1]
-
-    def neighbours(self, offsets: range) -> Tensor:
-        """Return for each offset k the visible entry at position i + k, or L if there is none: [k, L] long."""
-        if offsets not in self._neighbours:
-            assert self.mask is not None
-            length = len(self.mask)
-            places = torch.arange(length, device=self.mask.device) if self.positions is None else self.positions
-            apart = places[None, :] - places[:, None]  # [query, key]
-            number = torch.arange(length, device=self.mask.device).expand(length, length)
-            found = [torch.where(self.mask & (apart == k), number, length).amin(1) for k in offsets]
-            self._neighbours[offsets] = torch.stack(found)
-        return self._neighbours[offsets]
-
-
-@lru_cache(16)
-def block_visibility(length: int, block: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the mask [2L, 2L] bool and the positions [2L] long of x_t ⊕ x_0, a sequence of L tokens that occurs twice.
-
-    From a noised entry the noised entries of the same block and the clean entries of earlier blocks are visible. From a clean
-    entry the clean entries of the same block and of earlier blocks are visible (block diffusion, arXiv:2503.09573).
-    """
-    places = torch.arange(length, device=device)
-    query, key = places[:, None] // block, places[None, :] // block
-    noised = torch.cat([query == key, query > key], 1)
-    clean = torch.cat([torch.zeros_like(query == key), query >= key], 1)
-    return torch.cat([noised, clean]), places.repeat(2)
-
-
-def without_padding(present: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-    """Combine padding with an attention mask: present [B, L] bool, mask [L, L] bool → [B, 1, L or 1, L] bool.
-
-    mask: None means the causal mask where `causal` is set, else no mask.
-    """
-    length = present.shape[1]
-    if mask is None and causal:
-        mask = torch.ones(length, length, dtype=torch.bool, device=present.device).tril()
-    return present[:, None, None] if mask is None else present[:, None, None] & mask
 
 
 FEATURES = 64  # F of queries and keys, at most
@@ -177,7 +125,7 @@ class Pointer(nn.Module):
         x: Tensor,
         where: Tensor | None,
         causal: bool,
-        cache: Cache | None,
+        cache: KVCache | None,
         visibility: Visibility | None,
     ) -> Tensor:
         """Return o'.
@@ -196,8 +144,8 @@ class Pointer(nn.Module):
         q, k = (F.layer_norm(part, part.shape[-1:]) for part in (self.query(asked), self.key(states)))
         tokens = x
         if cache is not None:
-            k, tokens = (part[:, 0] for part in cache.extend(self.layer, k[:, None], tokens[:, None]))
-        copied = (tokens < vocab)[:, None] & seen(x.shape[1], tokens.shape[1], causal, visibility, x.device)
+            k, tokens = (part[:, 0] for part in cache.append(self.layer, k[:, None], tokens[:, None]))
+        copied = (tokens < vocab)[:, None] & copyable(x.shape[1], tokens.shape[1], causal, visibility, x.device)
         copied = copied.expand(*x.shape, -1)[where]  # [n, S]
         tokens = torch.where(tokens < vocab, tokens, 0)
         first = (tokens[:, :, None] == tokens[:, None]).byte().argmax(2)[row]  # first position of each token
@@ -212,12 +160,3 @@ class Pointer(nn.Module):
         now = flat.gather(1, at).to(scores.dtype)
         more = torch.where(there, torch.logaddexp(now, torch.where(there, log_sums, now)) - now, 0.0)  # o' − o
         return flat.scatter_add(1, at, more.to(flat.dtype)).view_as(output)
-
-
-def seen(length: int, total: int, causal: bool, visibility: Visibility | None, device: torch.device) -> Tensor:
-    """Return which of `total` positions, the first of them cached, are visible from the last `length`: [1 or B, L or 1, S]."""
-    if visibility is not None and visibility.attention_mask is not None:
-        mask = visibility.attention_mask
-        return mask[:, 0] if mask.dim() == 4 else mask[None]
-    everything = torch.ones(1, length, total, dtype=torch.bool, device=device)
-    return everything.tril(total - length) if causal else everything

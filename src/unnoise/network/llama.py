@@ -21,8 +21,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unnoise.network.layers import Dropout, Linear, block_visibility, initialise, linear, without_padding
-from unnoise.network.network_base import DERIVED, Cache, NetworkConfig
+from unnoise.network.attention import KVCache, attend_masked, block_visibility, rotate_heads, without_padding
+from unnoise.network.layers import Dropout, Linear, initialise, linear
+from unnoise.network.network_base import DERIVED, NetworkConfig
 
 
 @dataclass
@@ -43,7 +44,7 @@ class ShiftedRows:
     shape: tuple[int, ...]
 
     @staticmethod
-    def of(x: Tensor, where: Tensor | None, block: int | None, cache: Cache | None) -> "ShiftedRows":
+    def of(x: Tensor, where: Tensor | None, block: int | None, cache: KVCache | None) -> "ShiftedRows":
         """Return the rows for an input [B, L] or [B, L, inputs]."""
         shape = tuple(x.shape[:2])
         asked = torch.ones(shape, dtype=torch.bool, device=x.device) if where is None else where
@@ -59,16 +60,16 @@ class ShiftedRows:
         rows = source[place]
         needed = torch.zeros_like(asked)
         needed[batch[rows >= 0], rows[rows >= 0]] = True
-        if cache is not None and cache.store:
+        if cache is not None and not cache.frozen:
             needed[:, -1] = True
         return ShiftedRows(needed, batch, rows, shape if where is None else (len(rows),))
 
-    def taken(self, h: Tensor, cache: Cache | None) -> Tensor:
+    def taken(self, h: Tensor, cache: KVCache | None) -> Tensor:
         """Select the row of each position from the m computed rows: [m, W] → [n, W] or [B, L, W]; store the last row."""
         number = (self.needed.flatten().cumsum(0) - 1).view(self.needed.shape)
-        before = None if cache is None else cache.last
-        if cache is not None and cache.store:
-            cache.last = h[number[:, -1]]
+        before = None if cache is None else cache.last_hidden
+        if cache is not None and not cache.frozen:
+            cache.last_hidden = h[number[:, -1]]
         found = number[self.batch, self.source]
         if before is not None:
             found = torch.where(self.source < 0, len(h) + self.batch, found)
@@ -160,20 +161,15 @@ class Attention(nn.Module):
         self.q_norm = nn.RMSNorm(shape.head_width, shape.norm_eps) if shape.qk_norm else None
         self.k_norm = nn.RMSNorm(shape.head_width, shape.norm_eps) if shape.qk_norm else None
 
-    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], cache: Cache | None, mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], cache: KVCache | None, mask: Tensor | None) -> Tensor:
         # q, k, v: [B, H, L, D]
         q, k, v = (part(x).unflatten(-1, (-1, self.head_width)).transpose(1, 2) for part in (self.q, self.k, self.v))
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
-        q, k = rotate(q, rotation), rotate(k, rotation)
+        q, k = rotate_heads(q, rotation), rotate_heads(k, rotation)
         if cache is not None:
-            k, v = cache.extend(self.layer, k, v)
-        length, seen = q.shape[2], k.shape[2]
-        whole = self.causal and mask is None and length == seen
-        if self.causal and mask is None and 1 < length < seen:  # several tokens after a cached past
-            mask = torch.ones(length, seen, dtype=torch.bool, device=x.device).tril(seen - length)
-        shared = self.heads != self.kv_heads
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=whole and length > 1, enable_gqa=shared)
+            k, v = cache.append(self.layer, k, v)
+        y = attend_masked(q, k, v, self.causal, mask)
         return self.out(y.transpose(1, 2).flatten(2))
 
 
@@ -194,7 +190,7 @@ class Block(nn.Module):
         self,
         x: Tensor,
         rotation: tuple[Tensor, Tensor],
-        cache: Cache | None,
+        cache: KVCache | None,
         mask: Tensor | None,
         where: Tensor | None,
         dropout: Dropout | None,
@@ -234,7 +230,7 @@ class Llama(nn.Module):
         x: Tensor,
         t: Tensor | None = None,
         where: Tensor | None = None,
-        cache: Cache | None = None,
+        cache: KVCache | None = None,
         present: Tensor | None = None,
         attention_mask: Tensor | None = None,
         positions: Tensor | None = None,
@@ -261,7 +257,7 @@ class Llama(nn.Module):
             h = one(h, rotation, cache, mask, None, dropout)
         h = self.norm(last(h, rotation, cache, mask, at, dropout))
         h = h if rows is None else rows.taken(h, cache)
-        if cache is not None and cache.store:
+        if cache is not None and not cache.frozen:
             cache.length = length
         return linear(h, self.embed.weight[: self.shape.outputs]) if self.head is None else self.head(h)
 
@@ -275,10 +271,3 @@ class Llama(nn.Module):
             place = torch.tensor([mask], device=x.device)
             x = x[..., :-1].index_add(-1, place, x[..., -1:])
         return x @ self.embed.weight.to(dtype)
-
-
-def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotate the pairs (i, i + D/2) by the angle of their position: [B, H, L, D], [L, D/2] → [B, H, L, D]."""
-    cos, sin = rotation
-    a, b = x.chunk(2, -1)
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unnoise.network.llama import rotate
+from unnoise.network.attention import rotate_heads
 from unnoise.network.network_base import DERIVED, NetworkConfig
 
 BASE = 10_000.0  # of the rotary positions, and of the waves of time
@@ -71,7 +71,7 @@ class Block(nn.Module):
         changes = self.adaln(c).chunk(6, -1)
         h = scaled(x, changes[0], changes[1])
         q, k, v = (part(h).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
-        y = F.scaled_dot_product_attention(rotate(q, rotation), rotate(k, rotation), v)
+        y = F.scaled_dot_product_attention(rotate_heads(q, rotation), rotate_heads(k, rotation), v)
         x = x + changes[2] * self.out(y.transpose(1, 2).flatten(2))
         shift, scale, gate = changes[3:]
         if where is not None:

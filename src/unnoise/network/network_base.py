@@ -1,4 +1,4 @@
-"""The network interface: a module with a `config` and a forward pass that every method, trainer and command can use.
+"""The network interface, a module with a `config` and a forward pass that all methods and commands can use, and its registry.
 
     class Gru(torch.nn.Module):
         def __init__(self, inputs, outputs, width=64): ...      # self.config = dict(inputs=…, outputs=…, width=…)
@@ -8,29 +8,44 @@ Further features are keyword arguments of `forward`, which are passed only when 
 
 | keyword | shape | used by |
 |---|---|---|
-| `cache` | a `Cache` | autoregressive models: keys and values of earlier tokens (KV cache) |
+| `cache` | a `KVCache` | autoregressive models: keys and values of earlier tokens |
 | `label` | [B] long, or one number | models with labels; the number of labels stands for "no label" |
 | `present` | [B, L] bool | variable-length models: false at padding, to which no position attends |
 | `attention_mask` | [L, L] bool | block methods: whether position i (row) attends to position j |
 | `positions` | [L] long | block methods: position of each entry in the sequence, which the input contains twice |
-| `block` | an integer | block methods: x is x_t ⊕ x_0 in blocks of this size (network/layers.py); a network without this
+| `block` | an integer | block methods: x is x_t ⊕ x_0 in blocks of this size (network/attention.py); a network without this
   argument receives `attention_mask` and `positions` |
 | `gaps` | bool | variable-length models: also return one number per position, [B, L] |
 | `dropout` | a `Dropout` | training with dropout |
 
-Configuration fields and checks that all networks share.
-
-Batch sizes and concurrent calls for inference.
+A network is built by name, with optional fields: "llama:width=128".
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+
+from unnoise.registry import accepted_arguments, check_settings, find, parse_settings, register_builtin, registered
+
+register_builtin(
+    "network",
+    {
+        "transformer": "unnoise.network.transformer:Transformer",
+        "llama": "unnoise.network.llama:Llama",
+        "gpt2": "unnoise.network.gpt2:Gpt2",
+        "ddit": "unnoise.network.ddit:Ddit",
+        "md4": "unnoise.network.md4:Md4Network",
+    },
+)
+MUST_TAKE = ("inputs", "outputs", "causal", "gaps", "labels")  # fields that a network cannot ignore
+DERIVED: Any = None
+"""Default of a field that is computed from other fields."""
+LARGEST = {"depth": 1000, "width": 2**16, "heads": 2**12, "features": 2**12, "taps": 2**10, "attention_every": 2**10}
+LARGEST_OTHER = 2**24
 
 
 @runtime_checkable
@@ -46,86 +61,6 @@ class Network(Protocol):
     def forward(self, x: Tensor, t: Tensor | None = None, where: Tensor | None = None) -> Tensor:
         """Return the raw output, which a parameterization turns into a prediction."""
         ...
-
-
-@dataclass
-class Cache:
-    """Per-layer key/value cache.
-
-    keys_values: keys and values of each layer, [B, H, n, D].
-    recent: last inputs of the convolution of each layer, [B, taps, D].
-    last: final features of the last token, [B, W], for networks whose row i − 1 predicts position i.
-    length: number of cached tokens.
-    store: whether a call adds its tokens; calls with a noised block do not.
-    """
-
-    keys_values: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    recent: dict[int, Tensor] = field(default_factory=dict)
-    last: Tensor | None = None
-    length: int = 0
-    store: bool = True
-
-    def keep(self, rows: Tensor) -> None:
-        """Keep only these rows: [n] long, or [B] bool."""
-        self.keys_values = {layer: (k[rows], v[rows]) for layer, (k, v) in self.keys_values.items()}
-        self.recent = {layer: inputs[rows] for layer, inputs in self.recent.items()}
-        self.last = None if self.last is None else self.last[rows]
-
-    def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Append keys and values and return all of them: [B, H, n, D] each."""
-        if layer in self.keys_values:
-            before = self.keys_values[layer]
-            k, v = torch.cat([before[0], k], 2), torch.cat([before[1], v], 2)
-        if self.store:
-            self.keys_values[layer] = k, v
-        return k, v
-
-
-def keywords(network: nn.Module) -> frozenset[str]:
-    """Return the arguments of the network's forward other than x, t and where."""
-    parameters = inspect.signature(network.forward).parameters.values()
-    return frozenset(parameter.name for parameter in parameters) - {"x", "t", "where"}
-
-
-def check_network(network: nn.Module, needed: Mapping[str, Any]) -> None:
-    """Raise ValueError unless the network has the required interface and its configuration fits the method."""
-    name = type(network).__name__
-    if not isinstance(network, nn.Module) or not isinstance(network, Network) or not isinstance(network.config, Mapping):
-        raise ValueError(
-            f"a network must be a torch.nn.Module with a dict `config` of the arguments that build it again, found {name}"
-        )
-    accepted = list(inspect.signature(network.forward).parameters)
-    if accepted[:1] != ["x"] or not {"t", "where"} <= set(accepted):
-        raise ValueError(f"a network's forward must take (x, t=None, where=None), found {name}.forward({', '.join(accepted)})")
-    for field_name, value in needed.items():
-        found = network.config.get(field_name, value)
-        if found != value:
-            raise ValueError(f"this method needs a network with {field_name} = {value}, found {name} with {found}")
-
-
-def config_of_network(network: nn.Module) -> dict[str, Any]:
-    """Return the arguments that build this network again."""
-    assert isinstance(network, Network)
-    return dict(network.config)
-
-
-def raise_to_float32(network: nn.Module) -> None:
-    """Convert half-precision weights to float32 in place, because training would lose small updates."""
-    for weight in network.parameters():
-        if weight.dtype in (torch.float16, torch.bfloat16):
-            weight.data = weight.data.float()
-
-
-def device_of(network: nn.Module) -> torch.device:
-    """Return the device of a network's weights."""
-    return next((weight.device for weight in network.parameters()), torch.device("cpu"))
-
-
-DERIVED: Any = None
-"""Default of a field that is computed from other fields."""
-
-LARGEST = {"depth": 1000, "width": 2**16, "heads": 2**12, "features": 2**12, "taps": 2**10, "attention_every": 2**10}
-LARGEST_OTHER = 2**24
 
 
 @dataclass(frozen=True)
@@ -175,34 +110,94 @@ class NetworkConfig:
                 object.__setattr__(self, name, value)
 
 
-Part = TypeVar("Part")
-Result = TypeVar("Result")
-
-TOKENS = 2048
-NUMBERS = 2**26  # largest number of predicted values in memory
+def keywords(network: nn.Module) -> frozenset[str]:
+    """Return the arguments of the network's forward other than x, t and where."""
+    return frozenset(inspect.signature(network.forward).parameters) - {"x", "t", "where"}
 
 
-def rows_at_once(tokens: int, most: int, device: torch.device, vocab: int = 1) -> int:
-    """Return the number of sequences per network call, for sequences of `tokens` tokens and outputs of size `vocab`.
+def check_network(network: nn.Module, needed: Mapping[str, Any]) -> None:
+    """Raise ValueError unless the network has the required interface and its configuration fits the method."""
+    name = type(network).__name__
+    if not isinstance(network, nn.Module) or not isinstance(network, Network) or not isinstance(network.config, Mapping):
+        raise ValueError(
+            f"a network must be a torch.nn.Module with a dict `config` of the arguments that build it again, found {name}"
+        )
+    accepted = list(inspect.signature(network.forward).parameters)
+    if accepted[:1] != ["x"] or not {"t", "where"} <= set(accepted):
+        raise ValueError(f"a network's forward must take (x, t=None, where=None), found {name}.forward({', '.join(accepted)})")
+    for field, value in needed.items():
+        found = network.config.get(field, value)
+        if found != value:
+            raise ValueError(f"this method needs a network with {field} = {value}, found {name} with {found}")
 
-    On a CPU, 2,048 tokens per call are as fast as more, or faster, because they fit into its caches; on other devices the
-    result is `most`. It does not depend on the number of threads or processes, so any number of them computes the same bits.
+
+def config_of_network(network: nn.Module) -> dict[str, Any]:
+    """Return the arguments that build this network again."""
+    assert isinstance(network, Network)
+    return dict(network.config)
+
+
+def raise_to_float32(network: nn.Module) -> None:
+    """Convert half-precision weights to float32 in place, because training would lose small updates."""
+    for weight in network.parameters():
+        if weight.dtype in (torch.float16, torch.bfloat16):
+            weight.data = weight.data.float()
+
+
+def device_of(network: nn.Module) -> torch.device:
+    """Return the device of a network's weights."""
+    return next((weight.device for weight in network.parameters()), torch.device("cpu"))
+
+
+def build_network(text: str, needed: Mapping[str, Any], wished: Mapping[str, Any]) -> nn.Module:
+    """Build a network by name, with optional fields, "name:field=value,…".
+
+    needed: fields that the method and the data determine.
+    wished: fields that the user sets; the constructor receives those that it accepts.
     """
-    return max(1, min(most, TOKENS // tokens, NUMBERS // (tokens * vocab))) if device.type == "cpu" else most
-
-
-def calls_at_once(call: Callable[[Part], Result], parts: Sequence[Part], device: torch.device) -> Iterator[Result]:
-    """Yield call(part) for each part, in order and without gradients. On a CPU each of torch's threads runs one call.
-
-    Matrix products of 2,048 tokens are so small that two threads sharing one product wait for each other half of the time.
-    """
-    without_gradients = torch.no_grad()(call)  # in the calling thread
-    threads = torch.get_num_threads()
-    if device.type != "cpu" or threads == 1 or len(parts) == 1:
-        yield from map(without_gradients, parts)
-        return
+    name, own = named_fields(text)
+    cls = find("network", name)
+    taken = accepted_arguments(cls)
+    for field, value in own.items():
+        if needed.get(field, value) != value:
+            raise ValueError(f"this method needs a network with {field} = {needed[field]}, found {text}")
+    for field, value in needed.items():
+        if taken is not None and field not in taken and field in MUST_TAKE and value:
+            raise ValueError(f"this method needs a network with {field} = {value}, which {name} does not accept")
+    offered = {**wished, **own, **needed}
     try:
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            yield from pool.map(without_gradients, parts)
-    finally:
-        torch.set_num_threads(threads)  # for threads that start later
+        network = cls(**{field: value for field, value in offered.items() if taken is None or field in taken})
+    except TypeError as error:
+        raise ValueError(f"the network {name} cannot be built: {error}") from error
+    check_network(network, needed)
+    return network
+
+
+def named_fields(text: str) -> tuple[str, dict[str, Any]]:
+    """Split "gru:width=128" into the name and the fields, which are checked."""
+    name, _, settings = text.partition(":")
+    own = parse_settings(name, settings, "network")
+    check_settings(name, own, accepted_arguments(find("network", name)), "network")
+    return name, own
+
+
+def rebuild_network(name: str, config: Mapping[str, Any]) -> nn.Module:
+    """Build the network of a saved model from its configuration."""
+    try:
+        return find("network", name)(**config)
+    except TypeError as error:
+        raise ValueError(f"the network {name} cannot be built from its configuration: {error}") from error
+
+
+def network_name(network: nn.Module) -> str:
+    """Return the registered name of a network's class, which a saved model needs, or raise ValueError."""
+    cls = type(network)
+    if cls.__module__.startswith("torch.distributed.fsdp"):  # the class that torch's fully_shard creates
+        cls = cls.__bases__[1]
+    for name in registered("network"):
+        if find("network", name) is cls:
+            return name
+    raise ValueError(
+        f"the network {cls.__name__} is not registered, so a saved model could not be loaded again: "
+        'put @unnoise.register("network", "a-name") before the class'
+    )

@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from unnoise.network.attention import KVCache
 from unnoise.network.layers import Dropout
-from unnoise.network.network_base import Cache, keywords
+from unnoise.network.network_base import keywords
 from unnoise.prediction import MeanPrediction, Prediction, RatioPrediction, ScorePrediction, TokenPrediction
 from unnoise.process.process_base import Process
 from unnoise.process.state import ProcessBase, position_times
@@ -81,7 +82,7 @@ class Parameterization(ABC):
         dropping.dropout = rate, generator
         return dropping
 
-    def run(self, x: Tensor, t: Tensor | None = None, where: Tensor | None = None, cache: Cache | None = None) -> Tensor:
+    def run(self, x: Tensor, t: Tensor | None = None, where: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
         """Return the network's output at every position [B, L, outputs], or at `where` [n, outputs]."""
         output = self.call(x, t, where) if cache is None else self.call(x, t, where, cache=cache)
         return output if where is None or output.dim() == 2 else output[where]

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unnoise.network.layers import Dropout, Pointer, Visibility, block_visibility
-from unnoise.network.network_base import Cache, NetworkConfig
+from unnoise.network.attention import KVCache, Visibility, attend_visible, block_visibility, rotate
+from unnoise.network.layers import Dropout, Pointer, SquaredRelu, modulate, normalise
+from unnoise.network.network_base import NetworkConfig
 from unnoise.registry import check_settings
 
-LONGEST_UNFUSED = 256  # number of keys above which the fused kernel is faster
 SIZES = {  # base is the papers' 12 × 768
     "nano": {"width": 64, "depth": 2, "heads": 2, "attention_every": 2},
     "tiny": {"width": 128, "depth": 6, "heads": 4, "attention_every": 3},
@@ -88,7 +88,7 @@ class Convolution(nn.Module):
         """The offsets k of the sum."""
         return tap_offsets(self.taps, self.causal)
 
-    def forward(self, x: Tensor, cache: Cache | None, visibility: Visibility | None) -> Tensor:
+    def forward(self, x: Tensor, cache: KVCache | None, visibility: Visibility | None) -> Tensor:
         if visibility is not None and visibility.present is not None:
             x = x * visibility.present[..., None]
         if self.grid:
@@ -100,12 +100,12 @@ class Convolution(nn.Module):
         before, after = -self.offsets[0], self.offsets[-1]
         if cache is None and before == after:
             return self._along(x, before)
-        if cache is not None and self.layer in cache.recent:
-            padded = F.pad(torch.cat([cache.recent[self.layer], x], 1), (0, 0, 0, after))
+        if cache is not None and self.layer in cache.conv_inputs:
+            padded = F.pad(torch.cat([cache.conv_inputs[self.layer], x], 1), (0, 0, 0, after))
         else:
             padded = F.pad(x, (0, 0, before, after))
-        if cache is not None and cache.store:
-            cache.recent[self.layer] = padded[:, x.shape[1] : x.shape[1] + before]
+        if cache is not None and not cache.frozen:
+            cache.conv_inputs[self.layer] = padded[:, x.shape[1] : x.shape[1] + before]
         return self._along(padded, 0)
 
     def _along(self, x: Tensor, padding: int) -> Tensor:
@@ -170,50 +170,17 @@ class Attention(nn.Module):
         self.out = nn.Linear(config.width, config.width, bias=False)
         nn.init.zeros_(self.out.weight)
 
-    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], cache: Cache | None, visibility: Visibility | None) -> Tensor:
+    def forward(
+        self, x: Tensor, rotation: tuple[Tensor, Tensor], cache: KVCache | None, visibility: Visibility | None
+    ) -> Tensor:
         batch, length, width = x.shape
         qkv = self.qkv(x).view(batch, length, 3, self.heads, -1)
         q, k = rotate(normalise(qkv[:, :, :2]), rotation).unbind(2)
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), qkv[:, :, 2].transpose(1, 2)  # [B, H, L, D]
         if cache is not None:
-            k, v = cache.extend(self.layer, k, v)
+            k, v = cache.append(self.layer, k, v)
         y = attend_visible(q, k, v, self.causal, visibility)
         return self.out(y.transpose(1, 2).reshape(batch, length, width))
-
-
-def attend_visible(q: Tensor, k: Tensor, v: Tensor, causal: bool, visibility: Visibility | None) -> Tensor:
-    """Compute attention to the visible positions: q [B, H, L, D], k and v [B, H, n + L, D] after n cached tokens."""
-    length, seen = q.shape[2], k.shape[2]
-    if causal and 1 < length < seen:  # several tokens after cached ones
-        sees = torch.ones(length, seen, dtype=torch.bool, device=q.device).tril(seen - length)
-        return attend(q, k, v, attn_mask=sees)
-    if visibility is None:
-        return attend(q, k, v, is_causal=causal and length > 1)
-    sees = visibility.attention_mask
-    if visibility.block is None or sees is None:
-        return attend(q, k, v, attn_mask=sees)
-    half = length // 2  # noised entries are not visible from clean ones: skip that quarter
-    noised = attend(q[:, :, :half], k, v, attn_mask=sees[..., :half, :])
-    clean = (part[:, :, half:] for part in (q, k, v))
-    return torch.cat([noised, attend(*clean, attn_mask=sees[..., half:, half:])], 2)
-
-
-def attend(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
-    """Compute softmax(q·kᵀ/√D)·v: [B, H, L, D] → [B, H, L, D].
-
-    This is torch's fused kernel except for training in bfloat16 on a CPU, where the backward pass of the fused kernel takes
-    several times as long as separate products (benchmarks/attention.py).
-    """
-    bfloat16 = v.dtype == torch.bfloat16  # autocast converts q and k
-    slow = q.device.type == "cpu" and bfloat16 and torch.is_grad_enabled() and k.shape[2] <= LONGEST_UNFUSED
-    if not slow:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=is_causal)
-    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
-    if is_causal:
-        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
-    if attn_mask is not None:
-        scores = scores + torch.zeros_like(attn_mask, dtype=scores.dtype).masked_fill(~attn_mask, -torch.inf)
-    return scores.softmax(-1, dtype=scores.dtype) @ v
 
 
 class Block(nn.Module):
@@ -239,7 +206,7 @@ class Block(nn.Module):
         x: Tensor,
         rotation: tuple[Tensor, Tensor],
         time: Tensor | None,
-        cache: Cache | None,
+        cache: KVCache | None,
         visibility: Visibility | None,
         where: Tensor | None,
         dropout: Dropout | None,
@@ -260,21 +227,6 @@ class Block(nn.Module):
         if self.adaln is None or time is None:
             return (None,) * 4
         return self.adaln(time).chunk(4, -1)
-
-
-class SquaredRelu(torch.autograd.Function):
-    """y = max(x, 0)², dy/dx = 2·max(x, 0), in two passes over memory each way instead of the five of relu and square."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        positive = x.clamp_min(0)
-        ctx.save_for_backward(positive)
-        return positive * positive
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        (positive,) = ctx.saved_tensors
-        return (gradients[0] * positive).mul_(2)
 
 
 class Transformer(nn.Module):
@@ -316,7 +268,7 @@ class Transformer(nn.Module):
         x: Tensor,
         t: Tensor | None = None,
         where: Tensor | None = None,
-        cache: Cache | None = None,
+        cache: KVCache | None = None,
         label: Tensor | int | None = None,
         present: Tensor | None = None,
         attention_mask: Tensor | None = None,
@@ -350,7 +302,7 @@ class Transformer(nn.Module):
         output = self.head(asked)
         if self.pointer is not None:
             output = self.pointer(output, asked, normalise(states), x, where, self.shape.causal, cache, visibility)
-        if cache is not None and cache.store:
+        if cache is not None and not cache.frozen:
             cache.length = length
         if not gaps:
             return output
@@ -376,24 +328,6 @@ def rotary_angles(shape: TransformerConfig) -> Tensor:
     row, column = place // shape.grid[1], place % shape.grid[1] // shape.channels
     slow = 100.0 ** -torch.linspace(0, 1, pairs - pairs // 2)
     return torch.cat([row[:, None] * slow, column[:, None] * slow[: pairs // 2]], 1)
-
-
-def normalise(x: Tensor) -> Tensor:
-    """Apply LayerNorm without weights; it is one fused kernel, while RMSNorm is several on a CPU."""
-    return F.layer_norm(x, x.shape[-1:])
-
-
-def modulate(x: Tensor, scale: Tensor | None, shift: Tensor | None) -> Tensor:
-    """Apply LayerNorm, then the scale and shift of the time conditioning, if any: [B, L, D]."""
-    x = normalise(x)
-    return x if scale is None or shift is None else x * (1 + scale) + shift
-
-
-def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotate the pairs (i, i + D/2) by the angle of their position: [B, L, ·, ·, D]."""
-    cos, sin = (angle[:, None, None] for angle in rotation)
-    a, b = x.chunk(2, -1)
-    return torch.addcmul(x * torch.cat([cos, cos], -1), torch.cat([b, a], -1), torch.cat([-sin, sin], -1))
 
 
 def waves(t: Tensor) -> Tensor:

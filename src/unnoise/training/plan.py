@@ -37,7 +37,7 @@ from torch import nn
 from unnoise.data import codec as make_codec
 from unnoise.method_table import Method, method as method_named
 from unnoise.model.parts import needed_fields
-from unnoise.network.table import build_network
+from unnoise.network.network_base import build_network
 from unnoise.network.transformer import sized
 from unnoise.training.costs import (
     Precision,

@@ -33,9 +33,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from unnoise.data import Codec
 from unnoise.denoiser import Denoiser, predict_clean
+from unnoise.distributed import calls_at_once, rows_at_once
 from unnoise.families.autoregressive import NextTokenPrediction
 from unnoise.families.block import BlockDenoiser, BlockParameterization, Blocks, block_denoiser
-from unnoise.network.network_base import Cache, calls_at_once, rows_at_once
+from unnoise.network.attention import KVCache
 from unnoise.prediction import MeanPrediction
 from unnoise.process.masked import Masked
 from unnoise.process.process_base import gather
@@ -317,11 +318,11 @@ def _at_once(denoiser: BlockDenoiser, process: Blocks, x: Tensor, first: int) ->
 
 def _with_cache(denoiser: BlockParameterization, process: Blocks, x: Tensor, first: int) -> Tensor:
     """Evaluate block after block with a key/value cache; the blocks that all rows share are evaluated once."""
-    found, cache = torch.zeros(x.shape, device=x.device), Cache()
+    found, cache = torch.zeros(x.shape, device=x.device), KVCache()
     for begin in range(0, x.shape[1], process.block):
         here = slice(begin, begin + process.block)
         if begin == first:
-            cache.keep(torch.zeros(len(x), dtype=torch.long, device=x.device))
+            cache.select_rows(torch.zeros(len(x), dtype=torch.long, device=x.device))
         if begin < first:
             denoiser.read(x[:1, here], cache)
             continue

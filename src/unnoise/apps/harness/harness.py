@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import torch
 
+from unnoise.distributed import rows_at_once
 from unnoise.evaluation.conditional import SETS, conditional, greedy
 from unnoise.model.draws import draws_for_error
 from unnoise.model.model import Model
-from unnoise.network.network_base import rows_at_once
 from unnoise.process.state import FREE
 from unnoise.sampler import sample
 

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from unnoise import distributed
 from unnoise.denoiser import Denoiser, predict
+from unnoise.distributed import rows_at_once
 from unnoise.evaluation.conditional import counts_masks, next_token_log_probs
 from unnoise.families.autoregressive import Autoregressive
 from unnoise.families.block_objective import BlockElbo
 from unnoise.model.model import Model
-from unnoise.network.network_base import rows_at_once
 from unnoise.objective import Elbo
 from unnoise.objective.losses import data_end, noise_end, noised_nats, noised_terms
 from unnoise.process import Masked
