@@ -57,26 +57,26 @@ class RowGenerator:
         row, place = needed.nonzero(as_tuple=True)
         return _unit(_mix(call[row] + GOLDEN * place))
 
-    def keys(self) -> Tensor:
+    def next_keys(self) -> Tensor:
         """Return a key per row, from which `bits` derives repeatable random numbers: [B] long."""
         call = _mix(self._key + GOLDEN * self._calls)
         self._calls = self._calls + 1
         return call
 
-    def branch(self, number: int, rows: Tensor | None = None) -> "RowGenerator":
+    def fork(self, number: int, rows: Tensor | None = None) -> "RowGenerator":
         """Return an independent generator for each number, for all rows or some of them, [n] long.
 
         It does not depend on the numbers drawn from this generator.
         """
-        branch = copy(self)
+        fork = copy(self)
         turn = GOLDEN * torch.tensor([2**32 + number], device=self.rows.device)  # beyond the calls of this generator
-        branch._key, branch._common = _mix(self._key + turn), _mix(self._common + turn)
+        fork._key, fork._common = _mix(self._key + turn), _mix(self._common + turn)
         if rows is not None:
-            branch.rows, branch._key = self.rows[rows], branch._key[rows]
-        branch._calls, branch._common_calls = torch.zeros_like(branch.rows), torch.zeros_like(branch._common)
-        return branch
+            fork.rows, fork._key = self.rows[rows], fork._key[rows]
+        fork._calls, fork._common_calls = torch.zeros_like(fork.rows), torch.zeros_like(fork._common)
+        return fork
 
-    def shared(self, count: int) -> Tensor:
+    def common(self, count: int) -> Tensor:
         """Return numbers that do not depend on the rows: [count] float64."""
         self._common_calls = self._common_calls + 1
         places = torch.arange(1, count + 1, device=self.rows.device)

@@ -42,7 +42,7 @@ def enumerated(counts: MaskCounts, denoiser: Denoiser) -> Tensor:
         for places in sets:
             hidden = torch.zeros_like(TOY.x, dtype=torch.bool)
             hidden[:, list(places)] = True
-            nats = counts.surprise(denoiser, TOY.x, hidden, torch.full((len(TOY.x),), 0.5))
+            nats = counts.cross_entropy(denoiser, TOY.x, hidden, torch.full((len(TOY.x),), 0.5))
             total += float(counts.weights(TOY.length)[k]) / len(sets) * nats
     return total
 

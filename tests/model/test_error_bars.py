@@ -28,7 +28,7 @@ from unnoise.model.draws import (
     with_error,
 )
 from unnoise.objective import Objective
-from unnoise.objective.objective_base import Denoising
+from unnoise.objective.objective_base import DenoisingObjective
 from unnoise.rng import Generator, RowGenerator
 
 REPEATS = 200
@@ -229,7 +229,8 @@ class Counted(Objective):
 def test_an_objective_without_strata_has_an_interval_too() -> None:
     model = unnoise.Model.build("mdlm", length=40, width=8, depth=1, heads=1)
     x = torch.zeros(3, 40, dtype=torch.long)
-    assert not decompose_bound(model, 40, Counted()).strata and isinstance(model.bound, Denoising) and model.bound.takes_strata
+    assert not decompose_bound(model, 40, Counted()).strata
+    assert isinstance(model.bound, DenoisingObjective) and model.bound.takes_strata
     found = [estimate(model, x, 16, seed, Counted()) for seed in range(REPEATS)]
     assert sum(abs(float(one.nats.sum()) - 3) <= one.spread.half_width() for one in found) >= LEAST
     assert len(set(found[0].nats.tolist())) == 3

@@ -18,7 +18,7 @@ from unnoise import (
     ScoreEntropy,
     Uniform,
 )
-from unnoise.objective import Denoising
+from unnoise.objective import DenoisingObjective
 from unnoise.training.trainer import TrainingRun
 from unnoise.training.training_options import TrainingOptions
 
@@ -28,7 +28,7 @@ TOY = Toy(3, 2, seed=0)
 pytestmark = pytest.mark.usefixtures("double")
 
 
-def at(objective: Denoising, process: Process, denoiser, t: float) -> float:
+def at(objective: DenoisingObjective, process: Process, denoiser, t: float) -> float:
     return float(expected(TOY, process, t, lambda x, x_t, at: objective.at(denoiser, x, x_t, at)).detach())
 
 

@@ -80,7 +80,7 @@ def test_the_last_term_by_hand() -> None:
     assert values["product", 1] == pytest.approx(-torch.tensor(product).log())
     assert values["mean", 2] == values["product", 2]
     own, other = 0.5 + 0.5 / 3, 0.5 / 3  # also the mean is multiplied with q(x_t|x_0) above 1/T, as fewer steps need
-    later = uniform("mean").surprise(MeanPrediction(mu[None]), x[0], x_t[0], torch.tensor([0.5]))
+    later = uniform("mean").cross_entropy(MeanPrediction(mu[None]), x[0], x_t[0], torch.tensor([0.5]))
     assert float(later) == pytest.approx(-math.log(other * 0.1 / (own * 0.7 + other * 0.3)))
 
 
@@ -92,7 +92,7 @@ def test_closed_forms_are_the_dense_ones() -> None:
     x, x_t = torch.arange(3).repeat(3), torch.arange(3).repeat_interleave(3)
     for i in (1, 2, 4):
         t, s = torch.full((9,), i / T), torch.full((9,), (i - 1) / T)
-        for name, arguments in (("kl", (x, x_t, s, t)), ("surprise", (x, x_t, t))):
+        for name, arguments in (("kl", (x, x_t, s, t)), ("cross_entropy", (x, x_t, t))):
             assert torch.allclose(getattr(process, name)(prediction, *arguments), getattr(dense, name)(prediction, *arguments))
         assert torch.allclose(prediction.reverse(process, x_t, s, t), prediction.reverse(dense, x_t, s, t))
         assert torch.allclose(prediction.reverse(process, x_t, s, t).exp().sum(-1), torch.ones(9))

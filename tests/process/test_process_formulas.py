@@ -122,7 +122,7 @@ def test_what_cannot_have_become_this_token_is_infinitely_surprising() -> None:
     process = Masked(3, Linear())
     mean = MeanPrediction.from_logits(torch.randn(3, 3, generator=torch.Generator().manual_seed(0)))
     x, x_t = torch.tensor([0, 1, 2]), torch.tensor([0, 2, 3])
-    found = process.surprise(mean, x, x_t, torch.full((3,), 0.5))
+    found = process.cross_entropy(mean, x, x_t, torch.full((3,), 0.5))
     assert torch.equal(found[:2], torch.tensor([0.0, torch.inf])) and float(found[2]) == -float(mean.log_probs[2, 2])
 
 

@@ -135,9 +135,9 @@ def test_numbers_at_some_places_are_those_of_the_whole() -> None:
 
 def test_branches_share_no_numbers_with_the_calls() -> None:
     parent = rows(5)
-    calls = [bits(parent.keys(), 40) for _ in range(40)]
-    branches = [rows(5).branch(number) for number in range(40)]
-    keys = [branch.keys() for branch in branches for _ in range(40)]
+    calls = [bits(parent.next_keys(), 40) for _ in range(40)]
+    branches = [rows(5).fork(number) for number in range(40)]
+    keys = [branch.next_keys() for branch in branches for _ in range(40)]
     every = torch.cat([*(call.flatten() for call in calls), *keys])
     assert len(every.unique()) == len(every)
 

@@ -152,18 +152,18 @@ def test_mistakes(options: dict[str, Any], words: str) -> None:
 
 def test_what_is_dropped_belongs_to_the_row() -> None:
     x = torch.ones(6, 9, 10)
-    whole = Dropout(0.25, RowGenerator(3, torch.arange(6)).keys())
+    whole = Dropout(0.25, RowGenerator(3, torch.arange(6)).next_keys())
     for rows in torch.arange(6).split(4):
-        part = Dropout(0.25, RowGenerator(3, rows, 6).keys())
+        part = Dropout(0.25, RowGenerator(3, rows, 6).next_keys())
         assert torch.equal(part(x[rows], 5), whole(x, 5)[rows])
     assert torch.equal(whole(x[:, :4], 5), whole(x, 5)[:, :4])  # padding at the end changes nothing before it
     generator = RowGenerator(3, torch.arange(6))
-    assert not torch.equal(generator.keys(), generator.keys()) and not torch.equal(whole(x, 4), whole(x, 5))
+    assert not torch.equal(generator.next_keys(), generator.next_keys()) and not torch.equal(whole(x, 4), whole(x, 5))
 
 
 @pytest.mark.parametrize("rate", [0.02, 0.1, 0.5])
 def test_a_share_is_dropped_and_the_mean_stays(rate: float) -> None:
-    keys = RowGenerator(0, torch.arange(64)).keys()
+    keys = RowGenerator(0, torch.arange(64)).next_keys()
     dropped = Dropout(rate, keys)(torch.ones(64, 32, 30), 0)
     zero = (dropped == 0).double()
     deviation = math.sqrt(rate * (1 - rate) / zero.numel())
@@ -199,7 +199,7 @@ def test_the_network_drops_in_each_branch() -> None:
     torch.manual_seed(0)
     for weight in network.parameters():
         torch.nn.init.normal_(weight, std=0.3)
-    x, keys = TOKENS[:32].view(2, 16), RowGenerator(0, torch.arange(2)).keys()
+    x, keys = TOKENS[:32].view(2, 16), RowGenerator(0, torch.arange(2)).next_keys()
     plain, dropped, again = (network(x, dropout=dropout) for dropout in (None, Dropout(0.5, keys), Dropout(0.5, keys)))
     assert torch.equal(dropped, again) and not torch.allclose(plain, dropped, rtol=0.1)
     assert torch.equal(network(x[1:], dropout=Dropout(0.5, keys[1:])), dropped[1:])

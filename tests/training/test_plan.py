@@ -108,7 +108,7 @@ def saved_bytes(network: unnoise.Transformer, batch: int, length: int, dropout: 
         kept.setdefault(tensor.untyped_storage().data_ptr(), tensor)
         return tensor
 
-    keys = RowGenerator(0, torch.arange(batch)).keys()
+    keys = RowGenerator(0, torch.arange(batch)).next_keys()
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         output = network(
             torch.randint(9, (batch, length)), torch.rand(batch), dropout=Dropout(dropout, keys) if dropout else None

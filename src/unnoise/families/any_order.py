@@ -60,7 +60,7 @@ class AnyOrder(Objective):
         t = count.double() / x.shape[1]
         x_t = x.masked_fill(hidden, self.process.mask)
         prediction = predict(denoiser, self.process, x_t, t, hidden)
-        nats = self.process.surprise(prediction, x[hidden], x_t[hidden], position_times(t, x)[hidden])
+        nats = self.process.cross_entropy(prediction, x[hidden], x_t[hidden], position_times(t, x)[hidden])
         return x.shape[1] / count.to(nats.dtype) * sum_rows(nats, hidden)
 
 
@@ -115,11 +115,11 @@ class MaskCounts:
         noise = order.sort(1).values.gather(1, count[:, None] - 1)[:, 0]
         hidden = (order <= noise[:, None]) & free
         if not self.takes_time:
-            return tokens * self.weight(tokens, count) * self.surprise(denoiser, x, hidden, count / tokens.clamp_min(1))
+            return tokens * self.weight(tokens, count) * self.cross_entropy(denoiser, x, hidden, count / tokens.clamp_min(1))
         assert isinstance(self.bound, Elbo)
         inside = (noise >= self.least) & (noise <= self.most)
         t = self.process.schedule.inverse(1 - noise.clamp_max(1.0))
-        nats = tokens / count * inside * self.surprise(denoiser, x, hidden, t)
+        nats = tokens / count * inside * self.cross_entropy(denoiser, x, hidden, t)
         return nats + data_end(self.bound, denoiser, x, free, generator)
 
     def fixed(self, denoiser: Denoiser, x: Tensor, free: Tensor) -> Tensor:
@@ -136,7 +136,7 @@ class MaskCounts:
         self.process.check_tokens(x)
         hidden = (number[:, None] >> torch.arange(x.shape[1], device=x.device)) & 1 == 1
         count, tokens = hidden.sum(1), torch.full_like(number, x.shape[1])
-        return self.weight(tokens, count) / choices(tokens, count) * self.surprise(denoiser, x, hidden, count / tokens)
+        return self.weight(tokens, count) / choices(tokens, count) * self.cross_entropy(denoiser, x, hidden, count / tokens)
 
     def weight(self, tokens: Tensor, count: Tensor) -> Tensor:
         """Return w_k of m tokens, k of them masked: [B], [B] → [B] float64."""
@@ -146,12 +146,12 @@ class MaskCounts:
             w[here] = self.weights(m).to(w.device)[count[here]]
         return w
 
-    def surprise(self, denoiser: Denoiser, x: Tensor, hidden: Tensor, t: Tensor) -> Tensor:
+    def cross_entropy(self, denoiser: Denoiser, x: Tensor, hidden: Tensor, t: Tensor) -> Tensor:
         """Return Σ_hidden −log μ(x^i | the rest, t): [B] float64."""
         x_t = x.masked_fill(hidden, self.process.mask)
         prediction = predict(denoiser, self.process, x_t, t.double(), hidden)
         times = t[:, None].expand(x.shape)[hidden].double()
-        return sum_rows(by_positions(self.process.surprise, prediction, x[hidden], x_t[hidden], times), hidden).double()
+        return sum_rows(by_positions(self.process.cross_entropy, prediction, x[hidden], x_t[hidden], times), hidden).double()
 
 
 def binomial(tokens: int, p: float, q: float) -> Tensor:

@@ -16,7 +16,7 @@ from unnoise.families.any_order import choices
 from unnoise.families.block import BlockParameterization, Blocks, block_denoiser
 from unnoise.objective.elbo import Elbo, ImportanceWeighted
 from unnoise.objective.losses import CrossEntropy
-from unnoise.objective.objective_base import Denoising, Objective, sum_rows
+from unnoise.objective.objective_base import DenoisingObjective, Objective, sum_rows
 from unnoise.objective.times import stratified
 from unnoise.process.process_base import gather
 from unnoise.process.state import PAD
@@ -36,7 +36,7 @@ class BlockElbo(Objective):
     def __init__(self, process: Blocks):
         super().__init__()
         self.process, self.block = process, process.block
-        self.one_block: Denoising = Elbo(process)
+        self.one_block: DenoisingObjective = Elbo(process)
 
     def forward(self, denoiser: Denoiser, x: Tensor, generator: Generator = None) -> Tensor:
         if x.shape[1] <= self.block:

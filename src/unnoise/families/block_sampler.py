@@ -134,7 +134,7 @@ class _Text:
             track_confidence=outer.track_confidence,
             mean_for=type(sampler).__name__,
         )
-        own = generator.branch(k, alive) if isinstance(generator, RowGenerator) else generator
+        own = generator.fork(k, alive) if isinstance(generator, RowGenerator) else generator
         x, confidence = self.x, self.confidence
         for frame in sampler.frames(calls, x[alive, here], free[alive, here], own):
             x, confidence = x.clone(), confidence.clone()

@@ -25,7 +25,7 @@ from unnoise.families.any_order import MaskCounts
 from unnoise.families.block_objective import BlockElbo
 from unnoise.objective import Elbo, Objective
 from unnoise.objective.losses import noise_end, random_part
-from unnoise.objective.objective_base import Denoising
+from unnoise.objective.objective_base import DenoisingObjective
 from unnoise.prediction import MeanPrediction
 from unnoise.rng import Generator, RowGenerator, seed_of
 
@@ -165,7 +165,7 @@ def decompose_bound(model: "Model", length: int, bound: Objective | None = None)
             choices=number,
             choice=lambda x, number: bound.choice(denoiser, x, number),
         )
-    if isinstance(bound, Elbo) and type(bound).forward is Denoising.forward:
+    if isinstance(bound, Elbo) and type(bound).forward is DenoisingObjective.forward:
         return Drawing(
             lambda x, v, generator: random_part(bound, denoiser, x, _all(x), v, generator),
             lambda x: noise_end(bound, denoiser, x, _all(x)),

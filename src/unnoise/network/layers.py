@@ -80,7 +80,7 @@ STEPS = 2**16  # resolution of the rate: 64 random bits decide about four featur
 class Dropout:
     """Zeroing of features with probability `rate`; the others are scaled by 1/(1 − rate).
 
-    keys: one key per row, [B] long (`RowGenerator.keys`). There is no state, so activation checkpointing drops the same
+    keys: one key per row, [B] long (`RowGenerator.next_keys`). There is no state, so activation checkpointing drops the same
         features when it recomputes a block.
     """
 

@@ -104,7 +104,7 @@ class Parameterization(ABC):
             options["label"] = self.label
         if self.dropout is not None:
             rate, generator = self.dropout
-            options["dropout"] = Dropout(rate, generator.keys())
+            options["dropout"] = Dropout(rate, generator.next_keys())
         if missing := options.keys() - self.keywords:
             name = type(self.network).__name__
             raise ValueError(f"this needs a network whose forward takes {min(missing)!r}, and that of {name} does not")

@@ -2,13 +2,13 @@
 
 from unnoise.objective.elbo import CampbellElbo, Elbo, Hybrid, ImportanceWeighted, LeaveOneOut
 from unnoise.objective.losses import ConcreteScore, CrossEntropy, ScoreEntropy
-from unnoise.objective.objective_base import Denoising, Objective
+from unnoise.objective.objective_base import DenoisingObjective, Objective
 
 __all__ = [
     "CampbellElbo",
     "ConcreteScore",
     "CrossEntropy",
-    "Denoising",
+    "DenoisingObjective",
     "Elbo",
     "Hybrid",
     "ImportanceWeighted",

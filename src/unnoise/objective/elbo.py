@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from unnoise.denoiser import Denoiser, predict
-from unnoise.objective.objective_base import Denoising, Objective, by_positions, sum_rows
+from unnoise.objective.objective_base import DenoisingObjective, Objective, by_positions, sum_rows
 from unnoise.objective.times import TimeSampler
 from unnoise.prediction import MeanPrediction, TokenPrediction
 from unnoise.process.masked import Masked
@@ -42,7 +42,7 @@ from unnoise.rng import Generator, draw, uniform
 RESIDUAL_SHARE = 1 / 16  # in training the cost of the residual signal is computed in so many batches, and weighted back
 
 
-class Elbo(Denoising):
+class Elbo(DenoisingObjective):
     """The bound (NELBO): E[elbo] ≥ −log p(x_0), every boundary term included.
 
     Continuous time: ∫_start^1 E Σ_positions KL rate dt. With `steps` = T: Σ_{i=1}^T E KL(q(x_s|x_t,x_0) ‖ p(x_s|x_t)),
@@ -120,7 +120,7 @@ class Elbo(Denoising):
         where = self.process.active(x_t)
         prediction = predict(denoiser, self.process, x_t, t, where)
         times = t[:, None].expand(x.shape)[where].double()
-        return sum_rows(by_positions(self.process.surprise, prediction, x[where], x_t[where], times), where)
+        return sum_rows(by_positions(self.process.cross_entropy, prediction, x[where], x_t[where], times), where)
 
 
 class Hybrid(Elbo):
@@ -157,9 +157,9 @@ def leave_one_out(process: Process, value: Callable[[Tensor], Tensor], x: Tensor
 class LeaveOneOut(Objective):
     """An objective such as Elbo(process) with gradients through q(x_t|x_0), averaged over two samples of x_t."""
 
-    def __init__(self, objective: Denoising):
+    def __init__(self, objective: DenoisingObjective):
         super().__init__()
-        if not isinstance(objective, Denoising):
+        if not isinstance(objective, DenoisingObjective):
             raise ValueError(f"LeaveOneOut needs an objective such as Elbo(process), found {type(objective).__name__}")
         self.objective = objective
 
@@ -220,7 +220,7 @@ class ImportanceWeighted(Objective):
             where = rank == k
             t = torch.full((len(x),), 1 - k / x.shape[1], dtype=torch.float64, device=x.device)
             prediction = predict(denoiser, self.process, x_t, t, where)
-            total[:, 0] -= self.process.surprise(prediction, x[where], x_t[where], t).double()
+            total[:, 0] -= self.process.cross_entropy(prediction, x[where], x_t[where], t).double()
         return total
 
 

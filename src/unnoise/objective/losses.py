@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unnoise.denoiser import Denoiser, predict
 from unnoise.objective.elbo import Elbo
-from unnoise.objective.objective_base import Denoising, by_positions, sum_rows
+from unnoise.objective.objective_base import DenoisingObjective, by_positions, sum_rows
 from unnoise.prediction import TokenPrediction
 from unnoise.process.process_base import Process, bregman, without_own
 from unnoise.process.state import LATEST
@@ -23,7 +23,7 @@ from unnoise.rng import Generator
 from unnoise.schedule import PerToken
 
 
-class CrossEntropy(Denoising):
+class CrossEntropy(DenoisingObjective):
     """L times the mean of −log p(x_0 | x_t) over noised positions, each weighted equally. Not a bound.
 
     initial_max_t: a curriculum for training. t is drawn from [start, max_t], where max_t rises from `initial_max_t` to 1 over
@@ -48,10 +48,10 @@ class CrossEntropy(Denoising):
         return t, weight / weight.mean() / self.process.active_share(t).mean()
 
     def term(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        return self.process.surprise(prediction, x, x_t, t)
+        return self.process.cross_entropy(prediction, x, x_t, t)
 
 
-class RatioMatching(Denoising):
+class RatioMatching(DenoisingObjective):
     """Σ of a distance between s_y and r_y over the possible jumps y → x_t."""
 
     def matched(self, x_t: Tensor, t: Tensor) -> Tensor:
@@ -149,7 +149,7 @@ def noise_end(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor) -> Tenso
         return nats
     late = torch.full((len(x),), LATEST, dtype=torch.float64, device=x.device)
     x_t = x.masked_fill(free, process.states - 1)
-    return nats + process.terminal_alpha * _surprise(process, denoiser, x, x_t, free, late)
+    return nats + process.terminal_alpha * _cross_entropy(process, denoiser, x, x_t, free, late)
 
 
 def data_end(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor, generator: Generator) -> Tensor:
@@ -158,10 +158,10 @@ def data_end(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor, generator
         return x.new_zeros(len(x), dtype=torch.float64)
     start = bound.start_times(x)
     x_t = torch.where(free, bound.process.noised(x, None, start[:, None].expand(x.shape), generator), x)
-    return _surprise(bound.process, denoiser, x, x_t, free & bound.process.active(x_t), start).double()
+    return _cross_entropy(bound.process, denoiser, x, x_t, free & bound.process.active(x_t), start).double()
 
 
-def _surprise(process: Process, denoiser: Denoiser, x: Tensor, x_t: Tensor, where: Tensor, t: Tensor) -> Tensor:
+def _cross_entropy(process: Process, denoiser: Denoiser, x: Tensor, x_t: Tensor, where: Tensor, t: Tensor) -> Tensor:
     prediction = predict(denoiser, process, x_t, t, where)
     times = t[:, None].expand(x.shape)[where].double()
-    return sum_rows(by_positions(process.surprise, prediction, x[where], x_t[where], times), where)
+    return sum_rows(by_positions(process.cross_entropy, prediction, x[where], x_t[where], times), where)

@@ -48,7 +48,7 @@ class Objective(nn.Module, ABC):
         return
 
 
-class Denoising(Objective):
+class DenoisingObjective(Objective):
     """E_t E_{q(x_t|x_0)} Σ_positions term(prediction, x_0, x_t, t), with t stratified over the batch.
 
     start, steps: t from [start, 1], or with `steps` = T t = i/T, i = 1…T, weighted by T.

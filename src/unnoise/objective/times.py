@@ -138,7 +138,7 @@ def stratified(batch: int, device: torch.device, generator: Generator) -> Tensor
 def stratified_whole(batch: int, device: torch.device, generator: Generator) -> Tensor:
     """Return the numbers of `stratified` for the whole batch, of which these rows may be a part."""
     if isinstance(generator, RowGenerator):
-        batch, order = generator.total, generator.shared(generator.total).argsort()
+        batch, order = generator.total, generator.common(generator.total).argsort()
     else:
         order = torch.randperm(batch, generator=generator, device=device)
     return (uniform((), device, generator) + order.double() / batch) % 1

@@ -209,11 +209,11 @@ class Masked(Process):
         with torch.no_grad():
             return float(self.schedule.alpha(torch.ones((), dtype=torch.float64, device=self.anchor.device)).max())
 
-    def surprise(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+    def cross_entropy(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         if isinstance(prediction, MeanPrediction):  # carry-over at unmasked tokens
             log_mu = prediction.log_probs.gather(-1, x[..., None])[..., 0]
             return torch.where(x_t == self.mask, -log_mu, torch.where(x_t == x, 0.0, torch.inf))
-        return super().surprise(prediction, x, x_t, t)
+        return super().cross_entropy(prediction, x, x_t, t)
 
     def reconstruction(self, x: Tensor, t: Tensor) -> Tensor:
         """Compute E −log p(x_0 | x_t) without a network, with p(x_0 = i | mask) ∝ 1 − α_i(t) as in GenMD4: [*P].

@@ -271,7 +271,7 @@ class Process(ProcessBase, ABC):
         """α(1) if pure noise is a single state (see Masked), the probability that a position leaves it at t = 1; else 0."""
         return 0.0
 
-    def surprise(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+    def cross_entropy(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         """Return −log p(x_0 | x_t), the cross-entropy of each position: [*P]."""
         return -gather(prediction.clean(self, x_t, t), x)
 
