@@ -54,8 +54,8 @@ _PUBLIC = (
     ("unnoise.registry", "register"),
     (
         "unnoise.sampler",
-        "Ancestral Confidence EntropyBounded EulerLeaping FirstHitting Frame Metropolis PredictorCorrector "
-        "Remasking Sampler TweedieLeaping sample sample_frames",
+        "Ancestral Confidence EntropyBounded EulerLeaping FirstHitting Frame Metropolis PredictorCorrector Remasking "
+        "Sampler TweedieLeaping sample sample_frames",
     ),
     ("unnoise.sampler.ancestral", "Psi"),
     ("unnoise.sampler.sampling", "sample_from"),
