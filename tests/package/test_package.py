@@ -124,7 +124,7 @@ def test_no_dispatch_by_name() -> None:
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 assert node.func.id not in ("hasattr", "getattr", "setattr"), f"{path}:{node.lineno}"
-            if isinstance(node, ast.Compare) and path.name != "method_table.py":
+            if isinstance(node, ast.Compare) and path.name not in ("method_table.py", "token_methods.py", "family_methods.py"):
                 for side in (node.left, *node.comparators):
                     assert not (isinstance(side, ast.Constant) and side.value in names), f"{path}:{node.lineno}"
 
