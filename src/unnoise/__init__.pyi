@@ -19,13 +19,12 @@ from unnoise.families.autoregressive import (
     NextTokenPrediction as NextTokenPrediction,
 )
 from unnoise.families.bayesian_flow import BayesianFlow as BayesianFlow, FlowElbo as FlowElbo, FlowSampler as FlowSampler
-from unnoise.families.block import Blocks as Blocks
+from unnoise.families.block import Blocks as Blocks, BlockSampler as BlockSampler
 from unnoise.families.block_objective import (
     BlockCrossEntropy as BlockCrossEntropy,
     BlockElbo as BlockElbo,
     BlockImportanceWeighted as BlockImportanceWeighted,
 )
-from unnoise.families.block_sampler import BlockSampler as BlockSampler
 from unnoise.families.ddpm import (
     Ddpm as Ddpm,
     cosine_betas as cosine_betas,

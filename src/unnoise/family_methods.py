@@ -8,9 +8,8 @@ from typing import cast
 from unnoise.families.any_order import AnyOrder
 from unnoise.families.autoregressive import Autoregressive, LeftToRight, NextTokenParameterization
 from unnoise.families.bayesian_flow import BayesianFlow, FlowCrossEntropy, FlowElbo, FlowSampler
-from unnoise.families.block import BlockParameterization, Blocks
+from unnoise.families.block import BlockParameterization, Blocks, BlockSampler
 from unnoise.families.block_objective import BlockCrossEntropy, BlockElbo
-from unnoise.families.block_sampler import BlockSampler
 from unnoise.families.ddpm import SCHEDULES, Ddpm, Embed, Target, Variance
 from unnoise.families.ddpm_objective import DdpmElbo, DdpmParameterization, DdpmSampler, DdpmSimple
 from unnoise.families.gaussian import Gaussian, GaussianCrossEntropy, GaussianElbo, GaussianSampler

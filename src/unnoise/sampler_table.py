@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from unnoise.families.autoregressive import LeftToRight
 from unnoise.families.bayesian_flow import FlowSampler
-from unnoise.families.block_sampler import BlockSampler
+from unnoise.families.block import BlockSampler
 from unnoise.families.ddpm_objective import DdpmSampler
 from unnoise.families.gaussian import GaussianSampler
 from unnoise.families.insertion_sampler import InsertionSampler

@@ -15,8 +15,7 @@ import unnoise
 from decoders import DREAM, MASK, TEXTS, VOCAB, biased, random_weights, write_huggingface, write_llada, write_md4
 from unnoise.cli.main import main
 from unnoise.denoiser import predict
-from unnoise.families.block import BlockParameterization
-from unnoise.families.block_sampler import BlockSampler
+from unnoise.families.block import BlockParameterization, BlockSampler
 from unnoise.model.model import Model
 from unnoise.network.attention import KVCache
 from unnoise.network.llama import Llama

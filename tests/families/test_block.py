@@ -15,9 +15,8 @@ from unnoise import MeanPrediction, Model, sample
 from unnoise.apps.filling.search import left_to_right
 from unnoise.cli.main import main
 from unnoise.families.autoregressive import LeftToRight
-from unnoise.families.block import BlockParameterization, Blocks
+from unnoise.families.block import BlockParameterization, Blocks, BlockSampler
 from unnoise.families.block_objective import BlockCrossEntropy, BlockElbo
-from unnoise.families.block_sampler import BlockSampler
 from unnoise.network.attention import block_visibility
 from unnoise.network.transformer import Transformer
 from unnoise.rng import RowGenerator

@@ -12,8 +12,7 @@ import unnoise
 from exact_gaussian import ExactGaussian, P, gaussian
 from toy import chi_square, quadrature
 from unnoise import BayesianFlow, FlowElbo, FlowSampler, Gaussian, GaussianElbo, GaussianSampler, MeanPrediction, sample
-from unnoise.families.gaussian import GaussianCrossEntropy
-from unnoise.families.gaussian_noise import NoiseShape
+from unnoise.families.gaussian import GaussianCrossEntropy, NoiseShape
 from unnoise.objective.times import stratified
 from unnoise.process.process_base import gather
 

@@ -10,10 +10,9 @@ from torch import Tensor, nn
 import unnoise
 from toy import ExactBlocks, Random, Toy, chi_square
 from unnoise import AnyOrder, BayesianFlow, FlowSampler, Insertion, InsertionElbo, Linear, Masked, MeanPrediction, sample
-from unnoise.families.block import BlockParameterization, Blocks
+from unnoise.families.block import BlockParameterization, Blocks, BlockSampler
 from unnoise.families.block_objective import BlockCrossEntropy, BlockElbo, BlockImportanceWeighted
-from unnoise.families.block_sampler import BlockSampler
-from unnoise.families.gaussian_noise import GaussianNoise
+from unnoise.families.gaussian import GaussianNoise
 from unnoise.families.insertion import InsertionPrediction, Partial
 from unnoise.families.insertion_sampler import OpenGaps
 from unnoise.objective import ImportanceWeighted

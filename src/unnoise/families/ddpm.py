@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from unnoise.families.gaussian_noise import GaussianNoise, rows
+from unnoise.families.gaussian import GaussianNoise, rows
 from unnoise.process.process_base import gather
 
 LARGEST = 0.999  # of the cosine and square-root tables, whose last steps would otherwise leave no signal at all

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from unnoise.denoiser import Denoiser, SamplingDenoiser
 from unnoise.families.ddpm import Ddpm
-from unnoise.families.gaussian_noise import rows
+from unnoise.families.gaussian import rows
 from unnoise.network.parameterization import Parameterization
 from unnoise.objective.objective_base import Objective
 from unnoise.objective.times import stratified

@@ -1,19 +1,14 @@
-"""MD4 on CIFAR-10: arXiv:2406.04329, from the configuration of its repository for the best likelihood.
+"""Runs on images: MD4 on CIFAR-10 and on ImageNet downsampled to 64 × 64.
 
-The published network is convolutional, 32 layers of 128 features with attention in the middle. A Transformer over 3,072
-channels of pixels is another network: 24 layers of width 256 have about as many weights as the published 28 million.
-
-MD4 on ImageNet downsampled to 64 × 64: arXiv:2406.04329. The run on CIFAR-10 with larger images and a larger network.
-
-The published network is convolutional with attention and has 198 million weights; 21 layers of width 768 have as many in our
-Transformer. A text is an image, 64 × 64 × 3 = 12,288 channels of 256 levels. Batch, steps, learning rate and dropout could not
-be looked up: they are those of the run on CIFAR-10 with a batch of 512.
+The published networks are convolutional with attention: 32 layers of 128 features for CIFAR-10, 198 million weights for
+ImageNet. Our Transformers, 24 layers of width 256 and 21 of width 768, have about as many weights. A sequence is an image of
+3,072 or 12,288 channels with 256 levels.
 """
 
 from dataclasses import replace
 
 from unnoise.published_tables import reported
-from unnoise.recipes.recipe_base import EPSILON, NO_CLIPPING, PUBLISHED_RUN, Recipe
+from unnoise.recipes import EPSILON, NO_CLIPPING, PUBLISHED_RUN, Recipe
 
 STEPS, WARMUP = 2_000_000, 100
 

@@ -1,35 +1,17 @@
-"""Multinomial Diffusion on text8: arXiv:2102.05379, from the command of its repository, with the 8 heads of the paper.
-
-1,000 epochs of 351,562 texts in batches of 32; the learning rate is multiplied by 0.99 after each.
-
-Multinomial Diffusion on enwik8: 4,000 steps of noise on bytes, texts of 320; an epoch has 281,250 of them.
-
-D3PM with absorbing noise on text8: arXiv:2107.03006, appendix B.2; β₂ and clipping from its released code.
-
-D3PM with uniform noise on text8: the run with absorbing noise, without the hybrid loss, which made it worse (table 5).
-
-Bayesian flow network on text8: arXiv:2308.07037, from the configuration of its repository; 8 devices with 416 texts each.
-
-The paper gives β(1) = 0.75, which is used here; the repository has √β(1) = 0.75. The number of steps is not confirmed: the
-configuration has 10,000,000 as the most.
-
-MD4 on text8: arXiv:2406.04329, from the configuration of its repository, with the values of its sweep.
-
-GenMD4 on text8: MD4's run with a learned schedule for each token, at a lower learning rate.
-"""
+"""Runs on text8 and enwik8: Multinomial Diffusion, D3PM, Bayesian flow networks, MD4 and GenMD4."""
 
 from dataclasses import replace
 
 from unnoise.published_tables import reported
-from unnoise.recipes.recipe_base import EPSILON, NO_CLIPPING, TEXT8_RUN, Recipe
+from unnoise.recipes import EPSILON, NO_CLIPPING, TEXT8_RUN, Recipe
 
-EPOCHS = 1000
+EPOCHS = 1000  # of 351,562 sequences of text8, or 281,250 of enwik8; the learning rate decays by 0.99 after each
 
 multinomial_text8 = Recipe(
     title="Multinomial Diffusion on text8, 12 layers of 512, T = 1000",
     paper="Hoogeboom et al. 2021, arXiv:2102.05379",
     published=reported("compression", "Multinomial Text Diffusion", "text8"),
-    differs="our Transformer; 8 heads as in the paper, where the command of its repository has 16, half of them local; texts "
+    differs="our Transformer; 8 heads as in the paper, where the command of its repository has 16, half of them local; windows "
     "from anywhere in the stream",
     options=replace(
         TEXT8_RUN,
@@ -86,6 +68,7 @@ d3pm_uniform_text8 = d3pm_text8.variant(
     options={"method": "d3pm-uniform:steps=1000,hybrid=0"},
 )
 
+# β(1) = 0.75 as in the paper; the repository has √β(1) = 0.75 and at most 10,000,000 steps
 bfn_text8 = Recipe(
     title="Bayesian flow network on text8, 24 layers of 768",
     paper="Graves et al. 2023, arXiv:2308.07037",
@@ -96,7 +79,7 @@ bfn_text8 = Recipe(
         TEXT8_RUN,
         method="bfn:accuracy=0.75,likelihood=false",
         depth=24,
-        batch=8 * 416,
+        batch=8 * 416,  # 8 devices
         steps=1_200_000,  # not confirmed
         lr=1e-4,
         beta2=0.98,

@@ -1,37 +1,9 @@
-"""MDLM on OpenWebText: arXiv:2406.07524, from the configuration and scripts of its repository.
-
-MDLM on the One Billion Word benchmark: the run on OpenWebText with BERT's tokens and texts of 128.
-
-SEDD with absorbing noise on OpenWebText, small: arXiv:2310.16834, from the configuration of its repository.
-
-SEDD with absorbing noise on OpenWebText, medium: a larger network.
-
-SEDD with uniform noise on OpenWebText: arXiv:2310.16834, from the command of its repository.
-
-The noise is geometric, σ from 1e-4 to 20, and the output is not scaled (`model.scale_by_sigma=False`).
-
-SEDD with uniform noise on OpenWebText, medium: a larger network.
-
-MD4 on OpenWebText, small: MD4's run on text8 with GPT-2's tokens, texts of 1,024, and less dropout.
-
-MD4 on OpenWebText, medium: a larger network, the cosine schedule, no dropout.
-
-GenMD4 on OpenWebText, small: MD4's run there with a learned schedule for each token.
-
-Plaid on OpenWebText2, the small setting that its training script has as defaults: arXiv:2305.18619.
-
-The script's learning rate of 1.4e-3 is for width 256; its μP makes it 256/384 of that for the matrices of width 384. Its weight
-decay of 4e-5 is what a step takes away at the full rate, so AdamW's is that over the learning rate.
-
-Flex-MDM on OpenWebText: arXiv:2509.01025, from the configuration of its repository.
-
-Some versions of that configuration have 500,000 steps in place of 1,000,000, and a cosine schedule of insertion.
-"""
+"""Runs on web text: MDLM, SEDD, MD4, GenMD4, Plaid and Flex-MDM on OpenWebText, and MDLM on the One Billion Word benchmark."""
 
 from dataclasses import replace
 
 from unnoise.published_tables import reported
-from unnoise.recipes.recipe_base import EPSILON, NO_CLIPPING, OPENWEBTEXT_RUN, PUBLISHED_RUN, Recipe
+from unnoise.recipes import EPSILON, NO_CLIPPING, OPENWEBTEXT_RUN, PUBLISHED_RUN, Recipe
 from unnoise.recipes.text8 import genmd4_text8, md4_text8
 
 mdlm_owt = Recipe(
@@ -108,7 +80,8 @@ genmd4_owt = md4_owt.variant(
     options={"method": "genmd4", "process_lr": 3e-4},
 )
 
-PLAID_STEPS, PLAID_WARMUP, RATE = 92_000, 2500, 1.4e-3 * 256 / 384
+PLAID_STEPS, PLAID_WARMUP = 92_000, 2500
+RATE = 1.4e-3 * 256 / 384  # μP: the script's learning rate is for width 256
 
 plaid_owt2 = Recipe(
     title="Plaid on OpenWebText2, 16 layers of 384",
@@ -130,7 +103,7 @@ plaid_owt2 = Recipe(
         lr=RATE,
         process_lr=1e-2,
         beta2=0.99,
-        weight_decay=4e-5 / RATE,
+        weight_decay=4e-5 / RATE,  # 4e-5 is subtracted per step at the full rate
         weight_decay_on="all",
         warmup_steps=PLAID_WARMUP,
         cooldown=1 - PLAID_WARMUP / PLAID_STEPS,

@@ -1,13 +1,4 @@
-"""Ancestral sampling from the reverse step p(x_s | x_t) of the model.
-
-Ψ sampling: part of each step noises the predicted sequence anew, so that mistakes can be corrected.
-
-Sampling with float32 Gumbel noise as in the code of several papers, to reproduce their results.
-
-Each step samples a token, or the mask, as argmax of p_y / (10⁻¹⁰ − log(u_y + 10⁻¹⁰)) with float32 uniforms u = k·2⁻²⁴. Rare
-tokens need u > 1 − 2⁻²⁴ and appear too seldom, so samples are less diverse than the model and score better than they should
-(docs/precision.md). No sampler uses this by default.
-"""
+"""Ancestral sampling from the reverse step p(x_s | x_t) of the model, Ψ sampling, and sampling with float32 Gumbel noise."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,13 +9,17 @@ from torch import Tensor
 
 from unnoise.denoiser import SamplingDenoiser
 from unnoise.prediction import TokenPrediction
+from unnoise.process.process_base import Process
 from unnoise.rng import Generator, uniform
-from unnoise.sampler.sampler_base import Frame, GridSampler, draw_tokens
+from unnoise.sampler.sampler_base import DrawingSampler, Frame, GridSampler
 from unnoise.sampler.unmasking import MaskedSampler
+
+LEVELS = 2**24  # values of a float32 uniform number
+TINY = 1e-10
 
 
 @dataclass(frozen=True)
-class Psi(GridSampler):
+class Psi(DrawingSampler):
     """A step from t to s by κ·p(x_s | x_t) + (1 − κ)·Σ_{x_0} p(x_0 | x_t) q(x_s | x_0), at every position (arXiv:2602.21185).
 
     Given x_0 both parts have the marginal q(x_s | x_0). An exact model therefore keeps the marginal of each position at every
@@ -49,26 +44,22 @@ class Psi(GridSampler):
     def distribution(self) -> str:
         return "keeps the model's distribution as steps grow and kappa goes to 1 with them"
 
+    def weights(self, process: Process, prediction: TokenPrediction, x_t: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
+        clean = prediction.clean(process, x_t, t).double().exp()
+        if s is None:
+            return clean
+        reverse = prediction.reverse(process, x_t, s, t).double().exp()
+        return self.kappa * reverse + (1 - self.kappa) * process.push(clean, s)
+
     def step(
         self, denoiser: SamplingDenoiser, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: Generator
     ) -> Tensor:
-        process = denoiser.process
-        where = free if s is not None else process.active(x) & free
-        if not where.any():
-            return x
-
-        def weights(prediction: TokenPrediction, x_t: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
-            clean = prediction.clean(process, x_t, t).double().exp()
-            if s is None:
-                return clean
-            reverse = prediction.reverse(process, x_t, s, t).double().exp()
-            return self.kappa * reverse + (1 - self.kappa) * process.push(clean, s)
-
-        return draw_tokens(denoiser.predict(x, t, where), x, s, t, where, generator, weights)
+        where = free if s is not None else denoiser.process.active(x) & free
+        return self.draw_at(where, denoiser, x, s, t, generator=generator)
 
 
 @dataclass(frozen=True)
-class Ancestral(GridSampler):
+class Ancestral(DrawingSampler):
     """x_s ~ p(x_s | x_t) from a mean, on a uniform or cosine grid of times (Multinomial Diffusion, D3PM, MDLM, MD4).
 
     Samples follow the model's distribution, the one that the bound with the same steps describes. If the times of the jumps are
@@ -97,28 +88,19 @@ class Ancestral(GridSampler):
                 confidence = denoiser.confidence(x, confidence)
             yield Frame(s, x, confidence)
 
-    def step(
-        self, denoiser: SamplingDenoiser, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: Generator
-    ) -> Tensor:
-        process = denoiser.process
-        where = process.active(x) & free
-        if not where.any():
-            return x
-
-        def weights(prediction: TokenPrediction, x_t: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
-            log_p = prediction.clean(process, x_t, t) if s is None else prediction.reverse(process, x_t, s, t)
-            return log_p.double().exp()
-
-        return draw_tokens(denoiser.predict(x, t, where), x, s, t, where, generator, weights)
-
-
-LEVELS = 2**24  # values that a float32 uniform number has
-TINY = 1e-10
+    def weights(self, process: Process, prediction: TokenPrediction, x_t: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
+        log_p = prediction.clean(process, x_t, t) if s is None else prediction.reverse(process, x_t, s, t)
+        return log_p.double().exp()
 
 
 @dataclass(frozen=True)
 class Float32Gumbel(MaskedSampler, GridSampler):
-    """Ancestral sampling of masked noise with float32 Gumbel noise over all tokens and the mask."""
+    """Ancestral sampling of masked noise with float32 Gumbel noise, to reproduce results of papers that used it.
+
+    Each step samples a token, or the mask, as argmax of p_y / (10⁻¹⁰ − log(u_y + 10⁻¹⁰)) with float32 uniforms u = k·2⁻²⁴. Rare
+    tokens need u > 1 − 2⁻²⁴ and appear too seldom, so samples are less diverse than the model and score better than they should
+    (docs/precision.md). No sampler uses this by default.
+    """
 
     @property
     def keeps_distribution(self) -> bool:

@@ -1,6 +1,5 @@
-"""Predictor–corrector sampling: each step is followed by steps of noising and denoising.
-
-τ-leaping: all positions jump at once over [s, t] by the ratios s_y ≈ p_t(y)/p_t(x_t) of a score or a mean.
+"""τ-leaping, in which all positions jump at once over [s, t] by the ratios s_y ≈ p_t(y)/p_t(x_t) of a score or a mean, and
+predictor–corrector sampling, in which each step is followed by steps of noising and denoising.
 """
 
 from abc import abstractmethod
@@ -15,13 +14,13 @@ from unnoise.prediction import TokenPrediction
 from unnoise.process.process_base import Process, without_own
 from unnoise.process.state import LATEST
 from unnoise.rng import Generator
-from unnoise.sampler.sampler_base import GridSampler, draw_tokens
+from unnoise.sampler.sampler_base import DrawingSampler
 
 SIGNAL = 1e-5  # leaping starts at α⁻¹(1e-5), because at t = 1 ratios are 0 and rates infinite
 
 
 @dataclass(frozen=True)
-class Leaping(GridSampler):
+class Leaping(DrawingSampler):
     """Base class: start at α⁻¹(1e-5), leap along the grid, and finish with p(x_0 | x_t), so that no mask is left."""
 
     @property
@@ -36,19 +35,9 @@ class Leaping(GridSampler):
         signal = torch.full((process.vocab,), SIGNAL, dtype=torch.float64, device=process.device)
         return min(float(process.schedule.inverse(signal).max()), LATEST)
 
-    def step(
-        self, denoiser: SamplingDenoiser, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: Generator
-    ) -> Tensor:
-        process = denoiser.process
-        where = process.active(x) & free
-        if not where.any():
-            return x
-
-        def weights(prediction: TokenPrediction, x_t: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
-            exact = prediction.replace(prediction.values.double())
-            return (exact.clean(process, x_t, t) if s is None else self.log_leap(process, exact, x_t, s, t)).exp()
-
-        return draw_tokens(denoiser.predict(x, t, where), x, s, t, where, generator, weights)
+    def weights(self, process: Process, prediction: TokenPrediction, x_t: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
+        exact = prediction.replace(prediction.values.double())
+        return (exact.clean(process, x_t, t) if s is None else self.log_leap(process, exact, x_t, s, t)).exp()
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Base classes of samplers, which yield every state from pure noise to data, and the `sample` functions."""
+"""Base classes of samplers, which yield every state from pure noise to data."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple, Self
 
@@ -168,30 +168,32 @@ class GridSampler(SteppedSampler):
             yield Frame(s or 0.0, x, confidence)
 
 
-Weights = Callable[[TokenPrediction, Tensor, Tensor | None, Tensor], Tensor]
+@dataclass(frozen=True)
+class DrawingSampler(GridSampler):
+    """A grid sampler that, given the prediction, samples the new tokens of a step independently of each other."""
 
+    @abstractmethod
+    def weights(self, process: Process, prediction: TokenPrediction, x_t: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
+        """Return the unnormalised probabilities of the tokens of m positions at s, or of clean data: x_t, s, t [m] → [m, S]."""
 
-def draw_tokens(
-    prediction: TokenPrediction,
-    x: Tensor,
-    s: Tensor | None,
-    t: Tensor,
-    where: Tensor,
-    generator: Generator,
-    weights: Weights,
-) -> Tensor:
-    """Sample new tokens at the n positions `where`: prediction [n, ·], x and where [B, L], s and t [B] → [B, L].
+    def step(
+        self, denoiser: SamplingDenoiser, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: Generator
+    ) -> Tensor:
+        return self.draw_at(denoiser.process.active(x) & free, denoiser, x, s, t, generator=generator)
 
-    weights: function from (prediction, x_t, s, t) at m positions to the unnormalised probabilities of their tokens, [m, S]. It
-        is called for a few positions at a time, to save memory with large vocabularies.
-    """
-    row = where.nonzero()[:, 0]
-    x_t, u = x[where], uniform(where.shape, x.device, generator, where)
-    at_once = max(1, (CPU_BLOCK if x.device.type == "cpu" else BLOCK) // prediction.values.shape[-1])
-    drawn = []
-    for start in range(0, len(row), at_once):
-        some = slice(start, start + at_once)
-        earlier = None if s is None else s[row[some]]
-        part = prediction.replace(prediction.values[some])
-        drawn.append(inverse_cdf(weights(part, x_t[some], earlier, t[row[some]]), u[some]))
-    return x.masked_scatter(where, torch.cat(drawn))
+    def draw_at(
+        self, where: Tensor, denoiser: SamplingDenoiser, x: Tensor, s: Tensor | None, t: Tensor, *, generator: Generator
+    ) -> Tensor:
+        """Sample new tokens at the n positions `where`, a few at a time to save memory: x, where [B, L], s, t [B] → [B, L]."""
+        if not where.any():
+            return x
+        prediction = denoiser.predict(x, t, where)
+        row = where.nonzero()[:, 0]
+        x_t, u = x[where], uniform(where.shape, x.device, generator, where)
+        at_once = max(1, (CPU_BLOCK if x.device.type == "cpu" else BLOCK) // prediction.values.shape[-1])
+        drawn = []
+        for start in range(0, len(row), at_once):
+            some = slice(start, start + at_once)
+            part, earlier = prediction.replace(prediction.values[some]), None if s is None else s[row[some]]
+            drawn.append(inverse_cdf(self.weights(denoiser.process, part, x_t[some], earlier, t[row[some]]), u[some]))
+        return x.masked_scatter(where, torch.cat(drawn))

@@ -21,8 +21,7 @@ from torch import Tensor
 from unnoise.apps.plots.tokens import Kind, Row, plot_rows
 from unnoise.cli.command_base import visible
 from unnoise.data import Codec
-from unnoise.families.gaussian import Gaussian
-from unnoise.families.gaussian_noise import GaussianNoise
+from unnoise.families.gaussian import Gaussian, GaussianNoise
 from unnoise.method_table import method, methods
 from unnoise.model.sampling_options import SamplingOptions
 from unnoise.process import HybridNoise, Markov, Masked, Process, ProcessBase, Uniform
