@@ -16,7 +16,7 @@ from unnoise.families.gaussian import GaussianNoise
 from unnoise.families.insertion import InsertionPrediction, Partial
 from unnoise.families.insertion_sampler import OpenGaps
 from unnoise.objective import ImportanceWeighted
-from unnoise.process.state import OPEN, PAD
+from unnoise.process.state import OPEN_GAP, PAD
 from unnoise.rng import RowGenerator
 from unnoise.sampler.sampling import sample_frames
 
@@ -348,7 +348,7 @@ def test_a_gap_before_the_end_of_a_template_is_open() -> None:
     """Put the mark −2 at each place of a template and check which gaps are open."""
     for place, wanted in ((0, [True, False, False]), (1, [False, True, False]), (2, [False, False, True])):
         row = [5, 6]
-        row.insert(place, OPEN)
+        row.insert(place, OPEN_GAP)
         gaps = OpenGaps(torch.tensor([row]))
         frame = gaps.first_frame(torch.tensor([row]))
         assert frame.x.tolist() == [[5, 6]]

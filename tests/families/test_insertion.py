@@ -25,7 +25,7 @@ from unnoise import (
 from unnoise.data import Characters
 from unnoise.families.insertion import gap_cost
 from unnoise.families.insertion_sampler import grow
-from unnoise.process.state import OPEN, PAD
+from unnoise.process.state import OPEN_GAP, PAD
 
 K, LONGEST = 2, 3
 TEXTS = [text for n in range(LONGEST + 1) for text in itertools.product(range(K), repeat=n)]
@@ -197,7 +197,7 @@ def test_the_sampler_comes_to_the_data_as_steps_grow() -> None:
     far = []
     for steps in (4, 16, 128):
         frames = list(sample_frames(process, Exact(process), batch=6000, length=12, sampler=InsertionSampler(steps), seed=0))
-        assert (frames[0].x == OPEN).all() and frames[-1].t == 0
+        assert (frames[0].x == OPEN_GAP).all() and frames[-1].t == 0
         far.append(distance(law(frames[-1].x), P))
     assert far[0] > far[1] > far[2] and far[2] < 0.04
 
@@ -288,7 +288,7 @@ def eager(x: torch.Tensor, t: torch.Tensor, where: torch.Tensor | None = None) -
 @pytest.mark.parametrize("sampler", [InsertionSampler(20), InsertionSampler(20, order="confidence")])
 def test_given_tokens_keep_their_order_and_closed_gaps_stay_closed(sampler: InsertionSampler) -> None:
     process = Insertion(K)
-    given = torch.tensor([0, OPEN, 1, -1, 0]).expand(20, -1).contiguous()
+    given = torch.tensor([0, OPEN_GAP, 1, -1, 0]).expand(20, -1).contiguous()
     grown = set()
     for frame in sample_frames(process, eager, batch=20, length=9, sampler=sampler, seed=1, given=given):
         if frame.place is None:
@@ -305,7 +305,7 @@ def test_given_tokens_keep_their_order_and_closed_gaps_stay_closed(sampler: Inse
 
 def test_two_gaps_are_kept_apart() -> None:
     process = Insertion(K)
-    given = torch.tensor([[OPEN, 0, 1, OPEN], [0, OPEN, OPEN, 1]])
+    given = torch.tensor([[OPEN_GAP, 0, 1, OPEN_GAP], [0, OPEN_GAP, OPEN_GAP, 1]])
     *_, last = sample_frames(process, eager, batch=2, length=30, sampler=InsertionSampler(31), seed=3, given=given)
     for row, place, fixed in zip(last.x.tolist(), last.place.tolist(), ((1, 2), (0, 3)), strict=True):
         text = [(c, p) for c, p in zip(row, place, strict=True) if c != PAD]

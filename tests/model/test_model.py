@@ -17,7 +17,7 @@ from unnoise.data import Characters, Text8
 from unnoise.data.texts import Windows
 from unnoise.method_table import method, methods
 from unnoise.model.template import Template
-from unnoise.process.state import OPEN
+from unnoise.process.state import OPEN_GAP
 from unnoise.sampler_table import sampler_names
 
 FIXED = [name for name in methods() if not method(name).process(2).variable_length]
@@ -154,7 +154,7 @@ def test_bits_are_counted_by_the_character_not_by_the_token() -> None:
 
 def test_a_template_knows_what_came_into_each_blank() -> None:
     made = Template.parse("a[MASK][GAP]b[GAP]", Text8())
-    assert made == Template(["a", "b", ""], [range(1, 3), range(4, 5)], [0, -1, OPEN, 1, OPEN])
+    assert made == Template(["a", "b", ""], [range(1, 3), range(4, 5)], [0, -1, OPEN_GAP, 1, OPEN_GAP])
     assert made.filled([0, 1, 2, 2, 3, 4, 4]) == [[1, 2, 3], [5, 6]] and made.filled([0, 1, 3]) == [[1], []]
     assert made.woven(["xy", "z"]) == "axybz"
     assert Template.between("ab", [-1, -1], "c", Text8()) == Template(["ab", "c"], [range(2, 4)], [0, 1, -1, -1, 2])

@@ -33,7 +33,7 @@ from unnoise.objective.objective_base import Objective, sum_rows
 from unnoise.objective.times import stratified, times_at
 from unnoise.prediction import Prediction
 from unnoise.process.process_base import gather
-from unnoise.process.state import FREE, LATEST, OPEN, PAD, ProcessBase
+from unnoise.process.state import LATEST, OPEN_GAP, PAD, TO_FILL, ProcessBase
 from unnoise.rng import Generator, uniform
 from unnoise.schedule import Linear, PerToken, Schedule
 
@@ -61,7 +61,7 @@ class Insertion(ProcessBase):
     unmasking: Schedule
     variable_length = True
     extra_positions = 1  # the start symbol
-    marks: ClassVar[dict[int, str]] = {FREE: "for one free token", OPEN: "for any number of them"}
+    marks: ClassVar[dict[int, str]] = {TO_FILL: "for one free token", OPEN_GAP: "for any number of them"}
 
     def __init__(self, vocab: int, insertion: Schedule | None = None, unmasking: Schedule | None = None):
         super().__init__(vocab)
@@ -85,11 +85,11 @@ class Insertion(ProcessBase):
         return {"a, the tokens inserted": self.insertion.alpha, "b, the unmasking": self.unmasking.alpha}
 
     def blank(self, batch: int, length: int) -> Tensor:
-        return torch.full((batch, 1), OPEN)
+        return torch.full((batch, 1), OPEN_GAP)
 
     def begin(self, given: Tensor, generator: Generator = None) -> Tensor:
         """Return the state at t = 1: a mask for each free token; marks for any number of tokens stay."""
-        return given.to(self.device).masked_fill(given.to(self.device) == FREE, self.mask)
+        return given.to(self.device).masked_fill(given.to(self.device) == TO_FILL, self.mask)
 
     def check_tokens(self, x: Tensor) -> None:
         """Raise ValueError unless x is [B, L] long with tokens 0…K−1, then −1 to the end of each row."""

@@ -12,7 +12,7 @@ from unnoise.denoiser import SamplingDenoiser
 from unnoise.families.insertion import Insertion, InsertionPrediction, predict_insertion
 from unnoise.prediction import MeanPrediction, Prediction
 from unnoise.process.process_base import gather
-from unnoise.process.state import OPEN, PAD, ProcessBase
+from unnoise.process.state import OPEN_GAP, PAD, ProcessBase
 from unnoise.rng import Generator, draw, poisson, uniform
 from unnoise.sampler.sampler_base import Frame, SteppedSampler
 from unnoise.sampler.unmasking import surest
@@ -131,13 +131,13 @@ class OpenGaps:
     def __init__(self, template: Tensor):
         self.size = template.shape[1]
         number = torch.arange(self.size + 1, device=template.device)
-        marked = torch.nn.functional.pad(template == OPEN, (0, 1))
+        marked = torch.nn.functional.pad(template == OPEN_GAP, (0, 1))
         none = self.size + 1
         self.following = torch.where(marked, number, none).flip(1).cummin(1).values.flip(1)  # the next mark from here on
 
     def first_frame(self, template: Tensor) -> Frame:
         """Return the template without its marks, padded, with the place of each position."""
-        there = template != OPEN
+        there = template != OPEN_GAP
         order = torch.argsort((~there).long(), dim=1, stable=True)
         longest = int(there.sum(1).max())
         beyond = (torch.arange(self.size, device=template.device) >= there.sum(1, keepdim=True))[:, :longest]

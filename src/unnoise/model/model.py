@@ -17,7 +17,7 @@ from unnoise.model.likelihood import Score
 from unnoise.model.parts import ModelParts
 from unnoise.model.push import Pushed
 from unnoise.model.template import GAP, MASK, Template, given_sides
-from unnoise.process.state import OPEN
+from unnoise.process.state import OPEN_GAP
 
 
 class Model(ModelParts):
@@ -132,7 +132,7 @@ class Model(ModelParts):
                 "or a model of variable length (flexmdm)"
             )
         template = Template.parse(text, self.codec)
-        tokens = sum(token != OPEN for token in template.given)
+        tokens = sum(token != OPEN_GAP for token in template.given)
         if tokens > self.length:
             raise ValueError(f"this model reads texts of at most {self.length} tokens, found {tokens}")
         return template

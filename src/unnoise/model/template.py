@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from unnoise.data import Codec
-from unnoise.process.state import FREE, OPEN
+from unnoise.process.state import OPEN_GAP, TO_FILL
 
 MASK = "[MASK]"  # one token
 GAP = "[GAP]"  # any number of tokens
@@ -39,7 +39,7 @@ class Template(NamedTuple):
         spans: list[range] = []
         for piece, marks in zip([codec.with_leading_space(runs[0]), *runs[2::2]], [*runs[1::2], ""], strict=True):
             given += (codec.encode_prefix(piece) if marks else codec.encode(piece)).tolist()
-            blanks = [OPEN if mark == GAP else FREE for mark in MARKS.findall(marks)]
+            blanks = [OPEN_GAP if mark == GAP else TO_FILL for mark in MARKS.findall(marks)]
             if blanks:
                 spans.append(range(len(given), len(given) + len(blanks)))
             given += blanks

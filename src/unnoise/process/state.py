@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from unnoise.rng import Generator
 
 PAD = -1  # padding of sequences of unequal length
-FREE = -1  # in `given`: one token to sample
-OPEN = -2  # in `given`: any number of tokens to sample
+TO_FILL = -1  # in `given`: one token to sample
+OPEN_GAP = -2  # in `given`: any number of tokens to sample
 LATEST = 1 - 1e-6  # denoisers are not called at t = 1, where a score is ∞·0
 
 
@@ -34,7 +34,7 @@ class ProcessBase(nn.Module):
     variable_length = False
     extra_positions = 0
     holds_tokens = True
-    marks: ClassVar[dict[int, str]] = {FREE: "where free"}  # values of `given` other than tokens
+    marks: ClassVar[dict[int, str]] = {TO_FILL: "where free"}  # values of `given` other than tokens
 
     def __init__(self, vocab: int, states: int | None = None):
         super().__init__()
@@ -73,7 +73,7 @@ class ProcessBase(nn.Module):
 
     def blank(self, batch: int, length: int) -> Tensor:
         """Return the argument `given` without given tokens: [B, ·], −1 for each position to sample."""
-        return torch.full((batch, length), FREE)
+        return torch.full((batch, length), TO_FILL)
 
     def begin(self, given: Tensor, generator: Generator = None) -> Tensor:
         """Return the state at t = 1 with the given tokens: given [B, L], −1 where free → [B, L]."""

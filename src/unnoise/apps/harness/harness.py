@@ -14,7 +14,7 @@ from unnoise.distributed import rows_at_once
 from unnoise.evaluation.conditional import SETS, conditional, greedy
 from unnoise.model.draws import draws_for_error
 from unnoise.model.model import Model
-from unnoise.process.state import FREE
+from unnoise.process.state import TO_FILL
 from unnoise.sampler import sample
 
 NEW_TOKENS = 256  # largest length of a continuation
@@ -177,7 +177,7 @@ class HarnessModel:
         )
         sampler = options.resolve(model.method.sampler)
         model.check_sampler(sampler)
-        given = torch.tensor([[*prompt, *[FREE] * tokens] for prompt in prompts])
+        given = torch.tensor([[*prompt, *[TO_FILL] * tokens] for prompt in prompts])
         model.network.eval()
         return sample(
             model.process,

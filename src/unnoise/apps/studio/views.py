@@ -24,7 +24,7 @@ from unnoise.model.model import Model
 from unnoise.model.sampling_options import SamplingOptions
 from unnoise.model.template import GAP, MASK, WORD, Template
 from unnoise.process import Masked
-from unnoise.process.state import FREE
+from unnoise.process.state import TO_FILL
 from unnoise.sampler.sampler_base import GridSampler
 from unnoise.sampler_table import named_sampler
 
@@ -172,7 +172,7 @@ def images(models: Models, fields: RequestFields) -> Steps:
     model = requested_model(models, fields, is_image=True)
     assert isinstance(model.codec, Pixels)
     task = fields.of_model(model, "images", "given")
-    tokens = [FREE] * model.length
+    tokens = [TO_FILL] * model.length
     if task["given"]:
         ids = fields.of_model(model, "ids")["ids"]
         if len(ids) != model.length:
@@ -180,7 +180,7 @@ def images(models: Models, fields: RequestFields) -> Steps:
                 f"The field 'ids' must have {model.length} entries, one for each value, found {len(ids)}.", param="ids"
             )
         known = half(model.codec.shape, task["given"]).reshape(-1).tolist()
-        tokens = [token if kept else FREE for token, kept in zip(ids, known, strict=True)]
+        tokens = [token if kept else TO_FILL for token, kept in zip(ids, known, strict=True)]
     options, cost = fields.sampling(model), Cost()
     fields.done()
     yield from _image_states(model, tokens, task["images"], options, cost)
@@ -191,13 +191,13 @@ def images(models: Models, fields: RequestFields) -> Steps:
 def _compare_images(model: Model, samplers: list[str], images: int, options: dict[str, Any]) -> Steps:
     for name in _checked_samplers(model, samplers):
         cost, state = Cost(), {}
-        for state in _image_states(model, [FREE] * model.length, images, options | {"sampler": name}, cost):
+        for state in _image_states(model, [TO_FILL] * model.length, images, options | {"sampler": name}, cost):
             yield {"sampler": name, **state}
         yield {"sampler": name, **state, **cost.message()}
 
 
 def _image_states(model: Model, given: list[int], count: int, options: dict[str, Any], cost: Cost) -> Iterator[Message]:
-    """Yield the states of some images and add up their cost. given: tokens that stay, FREE for all others."""
+    """Yield the states of some images and add up their cost. given: tokens that stay, TO_FILL for all others."""
     chosen = model.sampling_options(options)
     states = frames(model, Template([], [], given), range(count), length=None, options=chosen, track_confidence=False)
     for frame in cost.measure(states):
