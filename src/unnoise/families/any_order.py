@@ -1,22 +1,19 @@
-"""The any-order autoregressive model (ARDM, arXiv:2110.02037): tokens are revealed one at a time, in a random order.
+"""The bound of masked noise with a random number of masks instead of a random time, which has much less variance.
 
-−log p(x) ≤ L·E_{k ~ U{1…L}} E_{k random positions hidden} (1/k) Σ_{hidden} −log μ(x^i | the rest). The number of hidden tokens
-is drawn instead of a time; in expectation that is the masked bound of continuous time, with less variance.
+A model that ignores t unmasks tokens one at a time in a random order (ARDM, arXiv:2110.02037):
+−log p(x) ≤ L·E_{k ~ U{1…L}} E_{k random positions masked} (1/k) Σ_masked −log μ(x^i | the rest).
 
-The bound of masked noise with the number of masks drawn instead of a time, which has much less variance.
-
-At noise level n = 1 − α each of m tokens is masked with probability n, and the integrand is dn/n·Σ_masked −log μ. Given their
-number k, the masked positions are a random subset. So for a network that ignores t the integral over n is a sum over k:
+In general, at noise level n = 1 − α each of m tokens is masked with probability n, and the integrand is dn/n·Σ_masked −log μ.
+Given their number k, the masked positions are a random subset, so for a network that ignores t the integral over n is a sum:
 
     bound = Σ_k w_k E_{k of m masked} Σ_masked −log μ(x^i | the rest),
-    w_k = ( P(N_1 ≥ k) − P(N_0 ≥ k) )/k + P(N_0 = k) + α(1)·[k = m],   N_j ~ Binomial(m, 1 − α(j)),
+    w_k = ( P(N_1 ≥ k) − P(N_0 ≥ k) )/k + P(N_0 = k) + α(1)·[k = m],   N_j ~ Binomial(m, 1 − α(j)).
 
-where the second term is the boundary term at the data and the third one the boundary term at the noise. With α(0) = 1 and
-α(1) = 0 w_k = 1/k (ARDM, arXiv:2110.02037). The sum equals the continuous-time bound `Elbo` of the same process exactly, for
-every schedule, so it is as valid a bound.
+The second and third terms of w_k are the boundary terms at data and noise. With α(0) = 1 and α(1) = 0, w_k = 1/k. The sum
+equals the continuous-time bound `Elbo` of the same process for every schedule.
 
-A network that takes t gets the one at which the k-th mask falls: n ~ Beta(k, m − k + 1), the k-th smallest of m uniform
-numbers, with weight 1/k where 1 − α(0) ≤ n ≤ 1 − α(1) and 0 elsewhere. The boundary terms are then added as in `Elbo`.
+A network that takes t receives the time at which the k-th mask appears: n ~ Beta(k, m − k + 1), the k-th smallest of m uniform
+numbers, with weight 1/k if 1 − α(0) ≤ n ≤ 1 − α(1) and 0 otherwise. The boundary terms are then added as in `Elbo`.
 """
 
 import torch

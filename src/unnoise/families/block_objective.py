@@ -1,10 +1,8 @@
-"""The bound of block diffusion and a cross-entropy that trains faster.
+"""The bound of block diffusion, its importance-weighted form, and a cross-entropy that trains faster.
 
 −log p(x) ≤ Σ_k (the masked bound of block k given x^{<k}). For a denoiser that ignores t the masked bound of m tokens is
 m·E_{j ~ U{1…m}} E_{j random positions masked} (1/j) Σ_masked −log μ (ARDM, arXiv:2110.02037), so the number of masks of each
 block is sampled instead of a time. With blocks of one token all are masked, and the bound is −log p.
-
-The importance-weighted bound of block diffusion, with separate orders for each block.
 """
 
 import torch

@@ -1,10 +1,4 @@
-"""Gaussian diffusion in T steps (DDPM, arXiv:2006.11239): of pixel values, or of the embeddings of tokens.
-
-Tables of β_1 … β_T, the variances of the noise that each of the T steps of Gaussian diffusion adds: [T] float64.
-
-Any sequence of numbers in (0, 1) is a table too: `Ddpm(vocab, betas=array)`.
-
-The forward process of DDPM (arXiv:2006.11239): T steps of Gaussian noise with a table of β_t.
+"""Gaussian diffusion in T steps on pixel values or token embeddings: the tables of β_t and the process (arXiv:2006.11239).
 
 With α_t = 1 − β_t and ᾱ_t = Π_{i≤t} α_i:
 
@@ -12,8 +6,8 @@ With α_t = 1 − β_t and ᾱ_t = Π_{i≤t} α_i:
     q(x_{t−1} | x_t, x_0) = N(μ̃_t, β̃_t I)                 β̃_t = β_t (1 − ᾱ_{t−1})/(1 − ᾱ_t)
     μ̃_t = [√ᾱ_{t−1} β_t x_0 + √α_t (1 − ᾱ_{t−1}) x_t]/(1 − ᾱ_t) = (x_t − β_t/√(1 − ᾱ_t)·ε)/√α_t
 
-The model is p(x_{t−1} | x_t) = N(μ_θ(x_t, t), σ_t² I) for t ≥ 2, σ_t² = β_t or β̃_t, and p(x_0 | x_1), which has to give a
-probability to each token: that of the bin around its level, or of its embedding among all.
+The model is p(x_{t−1} | x_t) = N(μ_θ(x_t, t), σ_t² I) for t ≥ 2, σ_t² = β_t or β̃_t. p(x_0 | x_1) assigns each token the
+probability of the bin around its level, or of its embedding among all embeddings.
 """
 
 import math

@@ -1,11 +1,7 @@
-"""Predictions of DDPM, a vector for each position (ε, x_0 or μ̃_t), and the parameterization that makes them of a network.
-
-The losses of DDPM: the bound in T steps and the simple loss.
+"""DDPM's predictions, its bound and simple loss, and its ancestral sampler (arXiv:2006.11239).
 
 −log p(x_0) ≤ L_T + Σ_{t=2}^T L_{t−1} + L_0 with L_T = KL(q(x_T | x_0) ‖ N(0, I)), L_{t−1} = E KL(q(x_{t−1} | x_t, x_0) ‖
 p(x_{t−1} | x_t)) and L_0 = E −log p(x_0 | x_1).
-
-Ancestral sampling of DDPM (Algorithm 2).
 """
 
 from collections.abc import Iterator

@@ -1,22 +1,15 @@
-"""Flex-MDM: texts of variable length (arXiv:2509.01025).
+"""Sequences of variable length: tokens are inserted as masks, then unmasked (Flex-MDM, arXiv:2509.01025).
 
-Texts of variable length: tokens are inserted as masks, then unmasked (Flex-MDM, arXiv:2509.01025).
-
-The clock u = 1 − t runs from an empty text to the full text. Each token of x_0 is inserted as a mask at a time T₁ with
+The clock u = 1 − t runs from an empty sequence to the full one. Each token of x_0 is inserted as a mask at a time T₁ with
 distribution function a(u), and unmasked at T₂ > T₁ with density b′(u)/(1 − b(T₁)). Two schedules give a = α_a(t), b = α_b(t).
-x_u keeps the inserted tokens in their order; a *gap* is how many tokens are still missing between two neighbours.
-
-Texts of unequal length are padded with −1 at the end; padding is nothing.
-
-Denoisers of Flex-MDM, which predict masked tokens and the number of missing tokens between neighbours.
-
-The bound of Flex-MDM (arXiv:2509.01025).
+x_u keeps the inserted tokens in order; a *gap* is the number of missing tokens between two neighbours. Sequences of unequal
+length are padded with −1.
 
 With μ the distribution of each masked token and g ≥ 0 the expected gap between neighbours,
 
     −log p(x_0) ≤ ∫ E[ b′/(1−b) Σ_masks −log μ(x_0) + a′/(1−a) Σ_gaps φ(gap, g) ] du,  φ(n, g) = g − n − n log g.
 
-With exact μ and g the bound equals −log p(x_0), since a path of insertions fixes the alignment.
+With exact μ and g the bound equals −log p(x_0), since a path of insertions determines the alignment.
 """
 
 import math

@@ -8,8 +8,6 @@ Rotary positions rotate halves of a head (pairs i, i + D/2). GELU uses the tanh 
 biases, and the output head is not tied to the embedding. DiT: arXiv:2212.09748; the variant for text: SEDD, arXiv:2310.16834.
 Without time conditioning σ is 0 and c is a constant: the norms then have plain weights and biases, and each branch has a plain
 gate.
-
-Configuration of the ddit network, including its time input.
 """
 
 import inspect

@@ -7,9 +7,8 @@ Rotary positions rotate halves of a head (pairs i, i + D/2). Several query heads
 SwiGLU (arXiv:2002.05202). There is no time conditioning. Llama 2: arXiv:2307.09288; Qwen3, which normalises queries and keys:
 arXiv:2505.09388; masked models with these weights: LLaDA, arXiv:2502.09992, and Dream, arXiv:2508.15487.
 
-Weight matrices may be memory-mapped in half precision; everything is computed in the precision of the norms.
-
-Outputs shifted by one position, for networks that were causal: row i − 1 predicts position i (Dream, Fast-dLLM v2).
+Weight matrices may be memory-mapped in half precision; everything is computed in the precision of the norms. In networks that
+were causal row i − 1 may predict position i (Dream, Fast-dLLM v2): `ShiftedRows`.
 """
 
 import inspect

@@ -1,27 +1,12 @@
-"""The bound on −log p(x_0) of every token process, in continuous time or in T steps, and D3PM's hybrid loss on it.
+"""Bounds on −log p(x_0) for token processes: the NELBO in continuous time or in T steps, and its variants.
 
-Gradients through q(x_t|x_0) for learned schedules (GenMD4, arXiv:2406.04329).
-
-∇E f = E[∇f] + E ½(f₁ − f₂)(∇log q₁ − ∇log q₂) with two noised sequences, each the baseline of the other (REINFORCE).
-
-The importance-weighted bound: several orders of revealing a text, averaged as probabilities (IWAE, arXiv:1509.00519).
-
-A masked model that ignores t reveals one token at a time in a uniformly random order o, so that
-
-    p(x) = E_o w_o,   w_o = Π_k μ(x^{o_k} | x^{o_1}, …, x^{o_{k−1}}),   −log p(x) ≤ E −log (1/M) Σ_{m=1}^M w_{o_m}.
-
-M = 1 is the bound of continuous time (ARDM, arXiv:2110.02037). It falls as M grows, and goes to −log p(x) itself. Each order
-takes as many network calls as there are tokens.
-
-The continuous-time bound of Campbell et al. (arXiv:2205.14987), with one sampled jump instead of the sum over jumps.
-
-With R̂(x → y) = R_t(y → x)·s_y(x) the predicted reverse rates and Z(x) the rate at which noise leaves x,
-
-    ∫ E_{x_t} [ Σ_{y≠x_t} R̂(x_t → y) − Z(x_t)·log s_{x_t}(x̃) ] dt + C,   x̃ ~ R_t(x_t → x̃)/Z(x_t),
-
-where x̃ is x_t after one more jump of the noise and s_{x_t}(x̃) the predicted ratio that leads back. C does not depend on the
-network: E Σ_y R_t(y → x_t)·(r_y log r_y − r_y). The mean is the same as for `Elbo`. It needs one more network call, and for
-masked noise the sampled jump adds variance.
+| class | bound |
+|---|---|
+| `Elbo` | the bound of every token process |
+| `Hybrid` | D3PM's hybrid loss on it (not a bound) |
+| `LeaveOneOut` | with gradients through q(x_t|x_0), for learned schedules |
+| `ImportanceWeighted` | several orders of unmasking, averaged as probabilities |
+| `CampbellElbo` | one sampled jump instead of the sum over jumps |
 """
 
 import math
@@ -39,18 +24,18 @@ from unnoise.process.process_base import Process, gather, without_own
 from unnoise.process.state import LATEST, position_times
 from unnoise.rng import Generator, draw, uniform
 
-RESIDUAL_SHARE = 1 / 16  # in training the cost of the residual signal is computed in so many batches, and weighted back
+RESIDUAL_SHARE = 1 / 16  # share of training batches in which the cost of the residual signal is computed and weighted back
+MOST_ORDERS = 1_000_000
 
 
 class Elbo(DenoisingObjective):
-    """The bound (NELBO): E[elbo] ≥ −log p(x_0), every boundary term included.
+    """The bound (NELBO): E[elbo] ≥ −log p(x_0), including all boundary terms.
 
     Continuous time: ∫_start^1 E Σ_positions KL rate dt. With `steps` = T: Σ_{i=1}^T E KL(q(x_s|x_t,x_0) ‖ p(x_s|x_t)),
     t = i/T, s = (i−1)/T, one random i times T (Multinomial Diffusion, D3PM).
 
-    Boundary: KL(q(x_1|x_0) ‖ π) at noise, or the cost of the signal α(1) > 0 that a masked process leaves;
-    E −log p(x_0|x_start) at data where noise is left at `start`. `network_free` replaces the latter's p by GenMD4's, which
-    needs no network.
+    Boundary terms: KL(q(x_1|x_0) ‖ π) at t = 1, or the cost of a signal α(1) > 0 of a masked process; E −log p(x_0|x_start) at
+    `start` if the sequence is noised there, with GenMD4's p, which needs no network, if `network_free`.
     """
 
     def __init__(
@@ -68,7 +53,7 @@ class Elbo(DenoisingObjective):
         self.network_free = network_free
         with torch.no_grad():
             at_start = process.schedule.noise(torch.full((1,), start, dtype=torch.float64, device=process.device))
-        self.starts_noisy = bool((at_start > 0).any())  # at `start`, so that the text must still be reconstructed from it
+        self.starts_noisy = bool((at_start > 0).any())  # the sequence at `start` is noised, so a reconstruction term is needed
 
     def term(self, prediction: TokenPrediction, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         if self.steps is None:
@@ -87,9 +72,9 @@ class Elbo(DenoisingObjective):
         return nats + self.reconstruction_loss(denoiser, x, x_start, start)
 
     def prior_loss(self, denoiser: Denoiser, x: Tensor, generator: Generator) -> Tensor:
-        """KL(q(x_1|x_0) ‖ π) and, where a masked process leaves a signal α(1), α(1)·Σ_i −log p(x_0^i | all masks): [B].
+        """Compute KL(q(x_1|x_0) ‖ π) and, if a masked process has α(1) > 0, α(1)·Σ_i −log p(x_0^i | all masks): [B].
 
-        In training the latter is computed in a share of the batches only, chosen at random, and weighted back.
+        In training the second term is computed only in a random share of the batches and weighted back.
         """
         nats = self.process.noise_kl(x).sum(-1)
         residual = self.process.terminal_alpha
@@ -101,22 +86,22 @@ class Elbo(DenoisingObjective):
         return nats + residual * self.masked_reconstruction(denoiser, x) / share
 
     def start_times(self, x: Tensor) -> Tensor:
-        """`start` for each sequence: [B] float64."""
+        """Return `start` for each sequence: [B] float64."""
         return torch.full((len(x),), self.start, dtype=torch.float64, device=x.device)
 
     def reconstruction_loss(self, denoiser: Denoiser, x: Tensor, x_start: Tensor, start: Tensor) -> Tensor:
-        """Σ_i −log p(x_0^i | x_start), or its expectation by the network-free choice of p: [B]."""
+        """Compute Σ_i −log p(x_0^i | x_start), or its expectation with the network-free p: [B]."""
         if self.network_free and isinstance(self.process, Masked):
             return self.process.reconstruction(x, start[:, None].expand(x.shape)).sum(-1)
         return self.reconstruction(denoiser, x, x_start, start)
 
     def masked_reconstruction(self, denoiser: Denoiser, x: Tensor) -> Tensor:
-        """Σ_i −log p(x_0^i | all masks): [B]."""
+        """Compute Σ_i −log p(x_0^i | all masks): [B]."""
         late = torch.full((len(x),), LATEST, dtype=torch.float64, device=x.device)
         return self.reconstruction(denoiser, x, torch.full_like(x, self.process.states - 1), late)
 
     def reconstruction(self, denoiser: Denoiser, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        """Σ_i −log p(x_0^i | x_t): [B]."""
+        """Compute Σ_i −log p(x_0^i | x_t): [B]."""
         where = self.process.active(x_t)
         prediction = predict(denoiser, self.process, x_t, t, where)
         times = t[:, None].expand(x.shape)[where].double()
@@ -155,7 +140,11 @@ def leave_one_out(process: Process, value: Callable[[Tensor], Tensor], x: Tensor
 
 
 class LeaveOneOut(Objective):
-    """An objective such as Elbo(process) with gradients through q(x_t|x_0), averaged over two samples of x_t."""
+    """An objective such as Elbo(process) with gradients through q(x_t|x_0), averaged over two samples of x_t.
+
+    ∇E f = E[∇f] + E ½(f₁ − f₂)(∇log q₁ − ∇log q₂), where each sample is the baseline of the other (REINFORCE; GenMD4,
+    arXiv:2406.04329).
+    """
 
     def __init__(self, objective: DenoisingObjective):
         super().__init__()
@@ -183,13 +172,18 @@ class LeaveOneOut(Objective):
         return nats + boundary.to(nats.dtype)
 
 
-MOST_ORDERS = 1_000_000
-
-
 class ImportanceWeighted(Objective):
-    """−log (1/M) Σ_m Π_k μ(x^{o_k} | x^{o_{<k}}) with M random orders: [B].
+    """The importance-weighted bound −log (1/M) Σ_m w_m with M random orders of unmasking (IWAE, arXiv:1509.00519): [B].
 
-    process: Masked, with one schedule for all tokens. orders: M. For denoisers that return a mean and ignore t.
+    A masked model that ignores t unmasks one token at a time in a uniformly random order o, so that
+
+        p(x) = E_o w_o,   w_o = Π_k μ(x^{o_k} | x^{o_1}, …, x^{o_{k−1}}),   −log p(x) ≤ E −log (1/M) Σ_{m=1}^M w_{o_m}.
+
+    M = 1 is the bound in continuous time (ARDM, arXiv:2110.02037). The bound decreases with M and converges to −log p(x). Each
+    order needs one network call per token.
+
+    process: Masked, with one schedule for all tokens.
+    orders: M. For denoisers that return a mean and ignore t.
     """
 
     process: Masked
@@ -225,7 +219,16 @@ class ImportanceWeighted(Objective):
 
 
 class CampbellElbo(Elbo):
-    """`Elbo` in continuous time with one sampled jump per sequence: [B]. The boundary terms are the same."""
+    """`Elbo` in continuous time with one sampled jump per sequence (Campbell et al., arXiv:2205.14987): [B].
+
+    With R̂(x → y) = R_t(y → x)·s_y(x) the predicted reverse rates and Z(x) the rate at which the noise leaves x,
+
+        ∫ E_{x_t} [ Σ_{y≠x_t} R̂(x_t → y) − Z(x_t)·log s_{x_t}(x̃) ] dt + C,   x̃ ~ R_t(x_t → x̃)/Z(x_t),
+
+    where x̃ is x_t after one more jump of the noise and s_{x_t}(x̃) the predicted ratio that leads back. C does not depend on the
+    network: E Σ_y R_t(y → x_t)·(r_y log r_y − r_y). The mean and the boundary terms are the same as for `Elbo`. It needs one
+    more network call, and for masked noise the sampled jump adds variance.
+    """
 
     def __init__(self, process: Process, start: float = 0.0, power: float = 1.0):
         super().__init__(process, None, start, power)

@@ -1,11 +1,4 @@
-"""The plain cross-entropy of clean tokens at noised positions: not a bound, and the fastest way to learn.
-
-Losses that match predicted and true ratios, without the weight of the bound.
-
-The bound of token noise on some positions, given the others: only free positions are noised.
-
-With all positions free it is `Elbo`. Every function takes x [B, L] long and free [B, L] bool.
-"""
+"""Losses that are not bounds: cross-entropy and ratio matching, and the bound on some positions given the others."""
 
 from abc import abstractmethod
 

@@ -1,13 +1,8 @@
-"""Noise with any generator matrix Q: dq/dσ̄ = q·Q with σ̄(t) = −log α(t) (D3PM, arXiv:2107.03006).
+"""Noise with any generator matrix Q, alone or combined with masks (D3PM, arXiv:2107.03006).
 
-q(x_t | x_s) = exp((σ̄_t − σ̄_s) Q). If Q is reversible with respect to its stationary distribution π (every symmetric Q is),
-D^{1/2} Q D^{−1/2} with D = diag(π) is symmetric. Its eigenvectors then give products with vectors in O(S²), and
-exp(Δσ̄ λ) = α_{t|s}^{−λ} is exact even at α = 0. Other generators use the matrix exponential.
-
-Masked noise combined with a Markov chain: tokens move between neighbours until they are masked (D3PM, arXiv:2107.03006).
-
-The generator is the sum of the chain's generator on the K tokens and of masking at rate 1. The two commute. With α = α_{t|s} of
-the masks and the chain's transition T, q(x_t | x_s) is α·T(s→t) among tokens and 1 − α into the mask, which is absorbing.
+dq/dσ̄ = q·Q with σ̄(t) = −log α(t), so q(x_t | x_s) = exp((σ̄_t − σ̄_s) Q). If Q is reversible with respect to its stationary
+distribution π (every symmetric Q is), D^{1/2} Q D^{−1/2} with D = diag(π) is symmetric. Its eigenvectors then give products
+with vectors in O(S²), and exp(Δσ̄ λ) = α_{t|s}^{−λ} is exact even at α = 0. Other generators use the matrix exponential.
 """
 
 import torch
@@ -213,7 +208,9 @@ def _floor(probs: Tensor, scale: Tensor | float = 1.0) -> Tensor:
 class MaskedMarkov(Process):
     """Masking with one schedule and a `Markov` chain between tokens with another, for example Markov.nearest(…).
 
-    The mask is index K. Every position contributes to the loss, because an unmasked token may have moved.
+    The generator is the sum of the chain's generator on the K tokens and of masking at rate 1. The two commute. With
+    α = α_{t|s} of the masks and the chain's transition T, q(x_t | x_s) is α·T(s→t) among tokens and 1 − α into the mask, index
+    K, which is absorbing. Every position contributes to the loss, because an unmasked token may have moved.
     """
 
     def __init__(self, chain: Markov, schedule: Schedule, reverse: Reverse = "plug-in"):

@@ -2,12 +2,11 @@
 
 A process over S states defines its transition matrices, rate matrix and stationary distribution. From these the base class
 computes the posterior, the ratios, the reverse step, and the KL integrand and boundary terms of the bound; this is slow but
-simple. Subclasses override it with closed forms. `process.dense()` is the same process without them, the oracle of the tests.
+simple. Subclasses override it with closed forms. `process.dense()` is the same process without closed forms, the oracle of the
+tests.
 
 All functions are elementwise over positions: x_0, x_t: [*P] long and s < t: [*P] float64 with a leading shape P ([B, L], or [n]
 selected positions). Matrices are row-stochastic: T[i, j] = q(x_t = j | x_s = i).
-
-The dense oracle: a process that uses only the formulas of the base class.
 """
 
 from abc import ABC, abstractmethod
@@ -287,12 +286,11 @@ class Process(ProcessBase, ABC):
 
     def dense(self) -> "Process":
         """Return this process without closed forms, the oracle of the tests."""
-
         return Dense(self)
 
 
 class Dense(Process):
-    """Another process, of which only the matrices and the boundary are used."""
+    """A process that uses only the matrices and the boundary terms of another process, and the formulas of the base class."""
 
     def __init__(self, process: Process):
         super().__init__(process.vocab, process.states, process.schedule, process.reverse)

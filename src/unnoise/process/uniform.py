@@ -3,7 +3,7 @@
 q(x_t | x_0) = Cat(α_t x_0 + (1 − α_t)/K). Everything costs O(K) per position.
 Papers: Multinomial Diffusion (arXiv:2102.05379), D3PM (2107.03006), SEDD (2310.16834), UDLM (2412.10193).
 
-Neighbourhoods N(x) of concrete scores: the tokens that may replace a token, one position at a time.
+`Neighbourhood` restricts the tokens that may replace a token, for concrete scores and for noise on graphs.
 """
 
 import math

@@ -1,18 +1,12 @@
-"""Metropolis–Hastings sampling with probability ratios: propose one token at one position, accept by the ratio.
+"""Metropolis–Hastings sampling with probability ratios, and Gibbs sampling of a sequence with random errors.
 
-The posterior of a text with random errors under a masked model.
-
-Masked noise never changes one token into another, so its own posterior keeps every unmasked token. Here the text y is taken
-to come from another channel: each token x^i was kept with probability 1 − ε and else replaced by one of the K tokens at random,
-
-    q(y^i | k) = (1 − ε)·1[y^i = k] + ε/K.
-
-A masked model gives μ_i(k) = p(x^i = k | x^{≠i}) with position i masked, so the conditional of one token is known:
+For the latter, a sequence y comes from x by a channel that keeps each token with probability 1 − ε and otherwise replaces it by
+one of the K tokens at random, q(y^i | k) = (1 − ε)·1[y^i = k] + ε/K. Masked noise never changes one token into another, so its
+own posterior would keep every token. A masked model gives μ_i(k) = p(x^i = k | x^{≠i}) with position i masked, so
 
     p(x^i = k | x^{≠i}, y) ∝ μ_i(k)·q(y^i | k).
 
-Drawing the positions one after another from it, again and again, is Gibbs sampling. Its limit is the exact posterior
-p(x | y) ∝ p(x)·Π_i q(y^i | x^i) when μ is exact.
+Sampling the positions one after another from it converges to the posterior p(x | y) ∝ p(x)·Π_i q(y^i | x^i) if μ is exact.
 """
 
 from collections.abc import Iterator
