@@ -1,7 +1,7 @@
 """Bayesian flow networks for discrete data (arXiv:2308.07037), continuous time: noise on beliefs instead of tokens.
 
 The state θ: [B, L, K] is a belief about each token, θ_u = softmax(y_u), y_u ~ N(β(u)(K e_{x_0} − 1), β(u)K·I), β(u) = β(1)u².
-The clock u = 1 − t runs from ignorance to data.
+The clock u = 1 − t runs from the uniform belief to data.
 """
 
 from collections.abc import Iterator
@@ -38,30 +38,30 @@ class BayesianFlow(ProcessBase):
         return self.vocab
 
     def accuracies(self, messages: int) -> Tensor:
-        """α_i = β(i/n) − β((i−1)/n) = β(1)(2i − 1)/n², of n messages that together tell as much as θ_1 knows: [n]."""
+        """Return α_i = β(i/n) − β((i−1)/n) = β(1)(2i − 1)/n² of n messages whose total accuracy is β(1): [n]."""
         beta = self.accuracy * torch.linspace(0, 1, messages + 1, dtype=torch.float64).square()
         return beta.diff()
 
     def believe(self, x: Tensor, u: Tensor, generator: Generator = None) -> Tensor:
-        """θ_u given the text: x [B, L], u [B] → [B, L, K]."""
+        """Sample θ_u given the sequence: x [B, L], u [B] → [B, L, K]."""
         beta = (self.accuracy * u.square())[:, None, None].to(torch.get_default_dtype())
         target = self.vocab * one_hot(x, self.vocab) - 1
         noise = normal(target.shape, x.device, generator, torch.get_default_dtype())
         return torch.softmax(beta * target + (beta * self.vocab).sqrt() * noise, -1)
 
     def log_likelihood(self, state: Tensor, t: Tensor) -> Tensor:
-        """log θ, the belief being the likelihood of what was seen; state: K·θ, what the network reads: [B, L, K] → the same."""
+        """Return log θ + const, as the belief θ is the likelihood of the messages; state: K·θ [B, L, K] → [B, L, K]."""
         return state.clamp_min(1e-30).log()
 
     def update(self, belief: Tensor, x: Tensor, alpha: Tensor, generator: Generator = None) -> Tensor:
-        """Bayes' rule after a message of accuracy α that the tokens are x: θ ∝ θ·e^y, y ~ N(α(K e_x − 1), αK·I)."""
+        """Apply Bayes' rule for a message of accuracy α about the tokens x: θ ∝ θ·e^y, y ~ N(α(K e_x − 1), αK·I)."""
         target = self.vocab * one_hot(x, self.vocab) - 1
         noise = normal(target.shape, x.device, generator, belief.dtype)
         return torch.softmax(belief.clamp_min(1e-30).log() + alpha * target + (alpha * self.vocab).sqrt() * noise, -1)
 
 
 def output(denoiser: Denoiser, process: BayesianFlow, belief: Tensor, u: Tensor) -> Tensor:
-    """log p_O(x_0 | θ, u) from a denoiser, which is given t = 1 − u: [B, L, K]."""
+    """Return log p_O(x_0 | θ, u) of a denoiser, which is called with t = 1 − u: [B, L, K]."""
     prediction = denoiser(process.vocab * belief, (1 - u).to(torch.get_default_dtype()))
     if not isinstance(prediction, MeanPrediction) or prediction.log_probs.shape != belief.shape:
         raise ValueError(f"a Bayesian-flow denoiser must return a MeanPrediction of shape {list(belief.shape)}")
@@ -71,10 +71,10 @@ def output(denoiser: Denoiser, process: BayesianFlow, belief: Tensor, u: Tensor)
 class FlowElbo(Objective):
     """K β(1) ∫ u·E‖e_{x_0} − ê(θ_u, u)‖² du + E −log p_O(x_0 | θ_1), in nats per sequence: [B].
 
-    Without the last term it would not be a bound. In training that term is computed in one batch of four, weighted back.
+    Without the last term it would not be a bound. In training it is computed in a quarter of the batches and weighted back.
     """
 
-    SHARE = 0.25
+    SHARE = 0.25  # of the training batches
 
     def __init__(self, process: BayesianFlow):
         super().__init__()
@@ -95,19 +95,19 @@ class FlowElbo(Objective):
         return nats
 
     def flow(self, denoiser: Denoiser, x: Tensor, belief: Tensor, u: Tensor) -> Tensor:
-        """K β(1) u ‖e_{x_0} − ê‖² summed over the text: [B]."""
+        """Compute K β(1) u ‖e_{x_0} − ê‖² summed over positions: [B]."""
         p = output(denoiser, self.process, belief, u).exp()
         # ‖e_x − p‖² = 1 − 2 p_x + Σ p²
         error = (1 - 2 * gather(p, x) + p.square().sum(-1)).sum(-1)
         return (self.process.vocab * self.process.accuracy * u).to(error.dtype) * error
 
     def reconstruction(self, denoiser: Denoiser, x: Tensor, belief: Tensor, u: Tensor) -> Tensor:
-        """Σ −log p_O(x_0 | θ_1): [B]."""
+        """Compute Σ −log p_O(x_0 | θ_1): [B]."""
         return -gather(output(denoiser, self.process, belief, u), x).sum(-1)
 
 
 class FlowCrossEntropy(Objective):
-    """Σ_positions −log p_O(x_0 | θ_u, u) at a uniform u: [B]. Not a bound; it learns faster."""
+    """Σ_positions −log p_O(x_0 | θ_u, u) at a uniform u: [B]. Not a bound, but it trains faster."""
 
     def __init__(self, process: BayesianFlow):
         super().__init__()
@@ -121,9 +121,9 @@ class FlowCrossEntropy(Objective):
 
 @dataclass(frozen=True)
 class FlowSampler(SteppedSampler):
-    """n = steps − 1 messages about tokens drawn from the network's output (`BayesianFlow.accuracies`), then a last draw.
+    """n = steps − 1 messages about tokens sampled from the network's output (`BayesianFlow.accuracies`), then a last sample.
 
-    Keeps the model's distribution with n messages. Given positions get messages about their own token: a heuristic.
+    Keeps the model's distribution with n messages. Given positions receive messages about their token, which is a heuristic.
     """
 
     requires: ClassVar[str] = "a BayesianFlow process"

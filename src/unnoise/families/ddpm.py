@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from unnoise.families.gaussian import GaussianNoise, rows
 from unnoise.process.process_base import gather
 
-LARGEST = 0.999  # of the cosine and square-root tables, whose last steps would otherwise leave no signal at all
+LARGEST = 0.999  # largest β_t; the last steps of the cosine and square-root tables would otherwise leave no signal
 
 
 def linear_betas(steps: int = 1000) -> Tensor:
@@ -41,7 +41,7 @@ def cosine_betas(steps: int = 1000) -> Tensor:
 def sqrt_betas(steps: int = 1000) -> Tensor:
     """Return β_t = 1 − ᾱ_t/ᾱ_{t−1} ≤ 0.999 with ᾱ_t = 1 − √(t/T + 10⁻⁴), for embeddings (Diffusion-LM, arXiv:2205.14217).
 
-    Embeddings of different tokens are far apart, so that little noise hides nothing: here the first step adds more of it.
+    Embeddings of different tokens are far apart, and a little noise does not hide them, so the first step adds more noise.
     """
     return betas_of_signal(lambda t: 1 - (t + 1e-4).sqrt().clamp_max(1.0), steps)
 
@@ -87,10 +87,10 @@ class Ddpm(GaussianNoise):
 
     Step i = 1…T is the time t = i/T.
 
-    betas: β_1 … β_T, any sequence of numbers in (0, 1); the linear table of DDPM with T = 1000 by default.
+    betas: β_1 … β_T, any sequence of numbers in (0, 1); DDPM's linear table with T = 1000 by default.
     target: the quantity that a denoiser returns: eps (ε), x0 (x_0) or mean (μ̃_t).
-    variance: σ_t² of the reverse step, posterior (β̃_t) or beta (β_t). Tokens stand for single points, and for points β̃_t is
-        best. With β_t the bound stays Σ ½(r − 1 − log r), r = β̃_t/β_t, above the entropy for each number, however large T is.
+    variance: σ_t² of the reverse step, posterior (β̃_t) or beta (β_t). β̃_t is optimal for tokens, whose vectors are single
+        points. With β_t the bound exceeds the entropy by Σ ½(r − 1 − log r), r = β̃_t/β_t, for each number, for every T.
     embed: values (token k is the number −1 + 2k/(K − 1), D = 1, for pixels), or fixed or learned vectors of length √D.
     width: D of embeddings.
     """
@@ -139,7 +139,7 @@ class Ddpm(GaussianNoise):
     def frequencies(self) -> Tensor:
         """Frequencies of the sines and cosines of a value: (K − 1)π·2^{−j}, j = 0, 1, … down to about π: [F] float64.
 
-        At the first a period is the distance between two levels.
+        The first frequency has the distance between two levels as its period.
         """
         count = math.ceil(math.log2(max(self.vocab - 1, 2))) + 1
         return (self.vocab - 1) * math.pi * 0.5 ** torch.arange(count, dtype=torch.float64, device=self.device)
@@ -151,7 +151,7 @@ class Ddpm(GaussianNoise):
     def observe(self, z: Tensor) -> Tensor:
         """Return the input of a network: z, a one, and the sines and cosines of a value (arXiv:2107.00630): [B, L, inputs].
 
-        The one keeps the size of z when the network normalises it; the waves make single levels visible.
+        The one preserves the scale of z when the network normalises its input; the waves separate neighbouring levels.
         """
         parts = [z, torch.ones_like(z[..., :1])]
         if self.embed == "values":
@@ -160,7 +160,6 @@ class Ddpm(GaussianNoise):
         return torch.cat(parts, -1).to(torch.get_default_dtype())
 
     def table(self) -> Tensor:
-        """Return the vector of each token: [K, D]."""
         if self.embedding is None:
             return self.levels
         return nn.functional.normalize(self.embedding.double(), dim=-1) * self.width**0.5
@@ -191,9 +190,9 @@ class Ddpm(GaussianNoise):
         return self.posterior(z, z_0, self.time_of(step - 1), t)[0]
 
     def clean(self, value: Tensor, z: Tensor, step: Tensor, clip: bool = True) -> Tensor:
-        """Return x̂_0 of a denoiser's answer at x_t = z, the inverse of `wanted`: [B, L, D], [B] → [B, L, D].
+        """Convert a denoiser's prediction at x_t = z to x̂_0, the inverse of `wanted`: [B, L, D], [B] → [B, L, D].
 
-        clip: put values of pixels outside [−1, 1] at its ends, which never takes them away from x_0.
+        clip: clip pixel values to [−1, 1], which never moves them away from x_0.
         """
         t, value = self.time_of(step), value.to(z.dtype)
         if self.target == "x0":
@@ -227,7 +226,7 @@ class Ddpm(GaussianNoise):
 
     @property
     def decoder_variance(self) -> Tensor:
-        """σ_1² of p(x_0 | x_1): β_1, or where the posterior variance is used β̃_2, because β̃_1 = 0."""
+        """σ_1² of p(x_0 | x_1): β_1, or β̃_2 with the posterior variance, because β̃_1 = 0."""
         if self.variance == "beta" or self.steps == 1:
             return self.betas[0]
         return self.betas[1] * self.one_minus_alpha_bar[1] / self.one_minus_alpha_bar[2]

@@ -42,8 +42,8 @@ def predicted(denoiser: Denoiser, process: Ddpm, z: Tensor, step: Tensor) -> Ten
 class DdpmParameterization(Parameterization):
     """The network's output f as a prediction: ε̂ = f, x̂_0 = f, or μ_θ = x_t + √β_t·f.
 
-    μ̃_t lies near x_t, so for that target the network gives the step to it, in units of the noise of the step. Guidance w is
-    f(∅) + w·(f(label) − f(∅)) (arXiv:2207.12598).
+    μ̃_t is close to x_t, so for that target the network predicts the difference, in units of the noise of the step. With
+    guidance scale w the output is f(∅) + w·(f(label) − f(∅)) (arXiv:2207.12598).
     """
 
     prediction: ClassVar[type[Prediction]] = DdpmPrediction
@@ -75,15 +75,14 @@ class DdpmParameterization(Parameterization):
         return self.output(self.process.observe(z), t, None).to(z.dtype)
 
 
-EVEN = 0.1  # share of the density of steps that is even, so that no weight exceeds 10(T − 1)
+EVEN = 0.1  # uniform share of the density of steps, so that no weight exceeds 10(T − 1)
 
 
 class DdpmElbo(Objective):
     """The bound L_T + ΣL_{t−1} + L_0 in nats per sequence: [B]. L_T is exact; of the sum one step is drawn.
 
-    clip: of the model whose x̂_0 is clipped to [−1, 1] for values of pixels, as the sampler does; without it every step has a
-        gradient, as training needs.
-    share: of the batches in which L_0 is computed, weighted back; 1 when the bound is measured.
+    clip: clip x̂_0 of pixel values to [−1, 1], as the sampler does. Training needs the gradient of every step and does not clip.
+    share: share of the batches in which L_0 is computed and weighted back; 1 in evaluation.
     """
 
     def __init__(self, process: Ddpm, clip: bool = True, share: float = 1.0):
@@ -110,7 +109,7 @@ class DdpmElbo(Objective):
     def density(self) -> Tensor:
         """Return the probability of each step t = 2…T: [T − 1].
 
-        A tenth of it is even. The rest is in proportion to L_{t−1} of a best linear denoiser of data of unit variance,
+        A tenth of it is uniform. The rest is proportional to L_{t−1} of the best linear denoiser of data with unit variance,
         ½(SNR_{t−1} − SNR_t)(1 − ᾱ_t), which is large for small t.
         """
         noise = self.process.one_minus_alpha_bar
@@ -160,13 +159,13 @@ class DdpmSimple(Objective):
 
 @dataclass(frozen=True)
 class DdpmSampler(SteppedSampler):
-    """x_{t−1} = μ_θ(x_t, t) + σ_t·noise from x_T ~ N(0, I), and at last a token from p(x_0 | x_1).
+    """x_{t−1} = μ_θ(x_t, t) + σ_t·noise from x_T ~ N(0, I), and finally a token from p(x_0 | x_1).
 
-    With fewer calls than T the sampler walks over evenly spaced steps, 1 and T among them. Temperature and top-p act on the
-    last draw alone; temperature 0 takes its likeliest token, as Algorithm 2 does. Given positions hold their own noised value
-    at every step, which is a heuristic.
+    With fewer calls than T the sampler visits evenly spaced steps, including 1 and T. Temperature and top-p apply only to the
+    last draw; temperature 0 takes its most probable token, as in Algorithm 2. Given positions hold the noised value of their
+    token at every step, which is a heuristic.
 
-    variance: σ_t², beta (β_t), posterior (β̃_t), or model, the one that the model was built with.
+    variance: σ_t², beta (β_t), posterior (β̃_t), or model, the variance of the process.
     """
 
     variance: Literal["model", "beta", "posterior"] = "model"
@@ -191,14 +190,15 @@ class DdpmSampler(SteppedSampler):
         process = denoiser.state_space
         assert isinstance(process, Ddpm)
         z = normal((*x.shape, process.width), x.device, generator, torch.float64)
-        yield from self._walk(denoiser, process, z, x, free, generator, process.steps)
+        yield from self._walk(denoiser, process, z, x, free, generator=generator, begin=process.steps)
 
     def frames_from(self, denoiser: SamplingDenoiser, state: Tensor, t: float, generator: Generator) -> Iterator[Frame]:
         """state: x_t [B, L, D]."""
         process = denoiser.state_space
         assert isinstance(process, Ddpm)
         x, begin = process.nearest(state), max(1, round(t * process.steps))
-        yield from self._walk(denoiser, process, state, x, torch.ones_like(x, dtype=torch.bool), generator, begin)
+        free = torch.ones_like(x, dtype=torch.bool)
+        yield from self._walk(denoiser, process, state, x, free, generator=generator, begin=begin)
 
     def _walk(
         self,
@@ -207,10 +207,11 @@ class DdpmSampler(SteppedSampler):
         z: Tensor,
         x: Tensor,
         free: Tensor,
+        *,
         generator: Generator,
         begin: int,
     ) -> Iterator[Frame]:
-        """Sample from the step `begin` to tokens; where not free, x is given."""
+        """Yield the states from z at the step `begin` to clean data; x is given at positions that are not free."""
         known = process.table()[x.clamp_max(process.vocab - 1)]
         visited = torch.linspace(begin, 1, min(self.steps, begin), dtype=torch.float64).round().long().tolist()
         for i, earlier in zip(visited, [*visited[1:], 0], strict=True):

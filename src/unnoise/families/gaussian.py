@@ -42,11 +42,11 @@ class GaussianNoise(ProcessBase, ABC):
 
     @abstractmethod
     def signal(self, t: Tensor) -> Tensor:
-        """ā(t): [B] → [B]."""
+        """Return ā(t): [B] → [B]."""
 
     @abstractmethod
     def noise(self, t: Tensor) -> Tensor:
-        """1 − ā(t), with its digits where ā is near 1: [B] → [B]."""
+        """Return 1 − ā(t) to full relative precision: [B] → [B]."""
 
     def curves(self) -> dict[str, Callable[[Tensor], Tensor]]:
         return {"ā, the signal left": self.signal}
@@ -88,10 +88,7 @@ class GaussianNoise(ProcessBase, ABC):
         return of_data, kept.sqrt() * self.noise(s) / self.noise(t), lost * self.noise(s) / self.noise(t)
 
     def log_likelihood(self, state: Tensor, t: Tensor) -> Tensor:
-        """Return log q(z_t | x_0 = k) for every token, up to a constant: [B, L, ·], [B] → [B, L, K].
-
-        Of the numbers of a state the first D are z_t.
-        """
+        """Return log q(z_t | x_0 = k) for every token, up to a constant; z_t is state[..., :D]: [B, L, ·], [B] → [B, L, K]."""
         z, table = state[..., : self.width], self.table().to(state.dtype)
         signal, noise = self.signal(t.double()), self.noise(t.double())
         return rows(signal.sqrt() / noise, z) * (z @ table.T) - rows(0.5 * signal / noise, z) * table.square().sum(-1)
@@ -104,7 +101,7 @@ class GaussianNoise(ProcessBase, ABC):
 
 
 def rows(values: Tensor, like: Tensor) -> Tensor:
-    """Return numbers of sequences for states: [B] → [B, 1, 1] in the dtype of `like`."""
+    """Reshape one number per sequence to multiply states: [B] → [B, 1, 1] in the dtype of `like`."""
     return values[:, None, None].to(like.dtype)
 
 
@@ -122,7 +119,7 @@ class NoiseShape(nn.Module):
         self.row_weight: Tensor | None = None
 
     def forward(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        """g(t) and g′(t): [B] → [B], [B]."""
+        """Return g(t) and g′(t): [B] → [B], [B]."""
         height, steepness = (nn.functional.softplus(value).to(t.dtype) for value in (self.height, self.steepness))
         ends = torch.tensor([0.0, 1.0], dtype=t.dtype, device=t.device)
         step = torch.sigmoid(steepness * torch.cat([t, ends])[:, None] + self.place.to(t.dtype))
@@ -176,26 +173,19 @@ class Gaussian(GaussianNoise):
         return 2 * self.width if self.self_condition else self.width
 
     def table(self) -> Tensor:
-        """Return E, whose rows have length √D: [K, D]."""
         return nn.functional.normalize(self.embedding, dim=-1) * self.width**0.5
 
-    def gamma(self, t: Tensor) -> Tensor:
-        """Return γ(t) = γ_0 + (γ_1 − γ_0)·g(t) = −log SNR: [B] → [B]."""
-        return self.gamma_and_slope(t)[0]
-
     def gamma_and_slope(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        """Return γ(t) and γ′(t) > 0, with g(t) = t if the shape is not learned: [B] → [B], [B]."""
+        """Return γ(t) = γ_0 + (γ_1 − γ_0)·g(t) = −log SNR and γ′(t) > 0; g(t) = t unless learned: [B] → [B], [B]."""
         rise = nn.functional.softplus(self.ends[1]).to(t.dtype)
         g, slope = (t, torch.ones_like(t)) if self.shape is None else self.shape(t)
         return self.ends[0].to(t.dtype) + rise * g, rise * slope
 
     def signal(self, t: Tensor) -> Tensor:
-        """Return ā(t) = sigmoid(−γ): [B] → [B]."""
-        return torch.sigmoid(-self.gamma(t))
+        return torch.sigmoid(-self.gamma_and_slope(t)[0])
 
     def noise(self, t: Tensor) -> Tensor:
-        """Return 1 − ā(t) = sigmoid(γ): [B] → [B]."""
-        return torch.sigmoid(self.gamma(t))
+        return torch.sigmoid(self.gamma_and_slope(t)[0])
 
     def observe(self, z: Tensor, guess: Tensor | None) -> Tensor:
         """Return the network's input: z, and the previous estimate of z_0 with self-conditioning: [B, L, inputs]."""
@@ -269,10 +259,8 @@ class GaussianElbo(Objective):
     def reconstruction(self, denoiser: Denoiser, x: Tensor, z: Tensor, t: Tensor, guess: Tensor | None = None) -> Tensor:
         """Compute Σ −log p(x_0 | z_t) at t = 0: [B]."""
         if self.network_free:
-            log_p = torch.log_softmax(self.process.log_likelihood(z, t), -1)
-        else:
-            log_p = estimate(denoiser, self.process, z, t, guess).log_probs
-        return -gather(log_p, x).sum(-1)
+            return -gather(torch.log_softmax(self.process.log_likelihood(z, t), -1), x).sum(-1)
+        return -gather(estimate(denoiser, self.process, z, t, guess).log_probs, x).sum(-1)
 
 
 class GaussianCrossEntropy(GaussianElbo):
@@ -310,14 +298,15 @@ class GaussianSampler(SteppedSampler):
         process = denoiser.state_space
         assert isinstance(process, Gaussian)
         z = normal((*x.shape, process.width), x.device, generator, process.embedding.dtype)
-        yield from self._walk(denoiser, process, z, x, free, generator, 1.0)
+        yield from self._walk(denoiser, process, z, x, free, generator=generator, latest=1.0)
 
     def frames_from(self, denoiser: SamplingDenoiser, state: Tensor, t: float, generator: Generator) -> Iterator[Frame]:
         """state: z [B, L, D]."""
         process = denoiser.state_space
         assert isinstance(process, Gaussian)
         x = process.nearest(state)
-        yield from self._walk(denoiser, process, state, x, torch.ones_like(x, dtype=torch.bool), generator, t)
+        free = torch.ones_like(x, dtype=torch.bool)
+        yield from self._walk(denoiser, process, state, x, free, generator=generator, latest=t)
 
     def _walk(
         self,
@@ -326,6 +315,7 @@ class GaussianSampler(SteppedSampler):
         z: Tensor,
         x: Tensor,
         free: Tensor,
+        *,
         generator: Generator,
         latest: float,
     ) -> Iterator[Frame]:
@@ -344,12 +334,14 @@ class GaussianSampler(SteppedSampler):
             shown = torch.where(free, token, x)
             yield Frame(s or 0.0, shown, gather(log_p, shown).exp().float())
             if s is not None:
-                z = self._step(process, z, guess.to(z.dtype), torch.full_like(at, s), at, generator)
+                earlier = torch.full_like(at, s)
+                if self.deterministic:
+                    z = self._ddim(process, z, guess.to(z.dtype), earlier, at)
+                else:
+                    mean, variance = process.posterior(z, guess.to(z.dtype), earlier, at)
+                    z = mean + variance.sqrt() * normal(z.shape, z.device, generator, z.dtype)
 
-    def _step(self, process: Gaussian, z: Tensor, z_0: Tensor, s: Tensor, t: Tensor, generator: Generator) -> Tensor:
-        if not self.deterministic:
-            mean, variance = process.posterior(z, z_0, s, t)
-            return mean + variance.sqrt() * normal(z.shape, z.device, generator, z.dtype)
+    def _ddim(self, process: Gaussian, z: Tensor, z_0: Tensor, s: Tensor, t: Tensor) -> Tensor:
         signal_s, noise_s, signal_t, noise_t = (
             value[:, None, None] for value in (process.signal(s), process.noise(s), process.signal(t), process.noise(t))
         )
