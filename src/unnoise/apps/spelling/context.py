@@ -22,7 +22,7 @@ import torch
 from unnoise.apps.spelling.words import WORD
 from unnoise.data.codec import LETTERS, Codec, Text8
 from unnoise.denoiser import predict_clean
-from unnoise.network.network_base import calls_at_once, rows_at_once
+from unnoise.distributed import calls_at_once, rows_at_once
 from unnoise.process import Masked, Uniform
 
 if TYPE_CHECKING:
