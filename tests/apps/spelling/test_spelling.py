@@ -373,7 +373,7 @@ def test_a_right_word_that_the_training_text_lacks_is_left_alone() -> None:
     model = unnoise.load("wiki")
     known = model_words(model)
     assert known is not None and "pram" not in known.counts and "pram" in lexicon() and len(lexicon()) > 80_000
-    words = known.with_others(lexicon())
+    words = Words(known.counts, lexicon())
     assert words.knows("pram") and words.knows("the") and not words.knows("capakity")
     text = "She pushed the pram along the road."
     assert correct(model, text).text == text

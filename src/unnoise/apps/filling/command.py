@@ -36,6 +36,9 @@ class FillCommand:
     as_json: Json = False
 
     def run(self) -> int:
+        from rich.console import Console
+        from rich.progress import track
+
         from unnoise.apps.filling.word_filling import Filling
         from unnoise.files import check_writable, write_atomically
         from unnoise.model.template import text_as_read
@@ -50,7 +53,9 @@ class FillCommand:
         filling = Filling(model, text, self.label)
         read = text_as_read(text, model.codec)
         say_read(read)
-        self._fill(filling)
+        console = Console(stderr=True)
+        for _ in track(filling, "filling in", filling.count, console=console, transient=True, disable=not console.is_terminal):
+            pass
         best = filling.text(filling.ways(1)[0][0])
         if self.out is not None:
             write_atomically(self.out, best.encode("utf-8", "surrogateescape"))
@@ -74,14 +79,6 @@ class FillCommand:
         if not Path(self.file).is_file():
             raise ValueError(f"there is no file {self.file!r}: a text in quotes goes to unnoise infill")
         return read_text(Path(self.file))
-
-    def _fill(self, filling: "Filling") -> None:
-        from rich.console import Console
-        from rich.progress import track
-
-        console = Console(stderr=True)
-        for _ in track(filling, "filling in", filling.count, console=console, transient=True, disable=not console.is_terminal):
-            pass
 
     def _marks(self, filling: "Filling", text: str) -> list[dict[str, Any]]:
         """Return each mark with its line, its column, the text around it on the line, and its proposals."""

@@ -1,7 +1,4 @@
-"""Alternatives to a word: words that look or sound alike, two words written as one, one word written as two.
-
-Candidates scored by a model over word pieces: alternatives from a word list, and proposals of the model.
-"""
+"""Candidates for a word: similar words, two words written as one, one word written as two, and proposals of the model."""
 
 import bisect
 import math
@@ -36,8 +33,16 @@ from unnoise.apps.spelling.english import (
 from unnoise.apps.spelling.words import KEPT, Words
 
 PART = 50  # a word is split only into words that occur more often
-Found = dict[tuple[str, str], list[tuple[float, str]]]
 EDITS = 2  # between words that look alike; words that sound the same may have one more
+FLOOR = -12.0  # nats: lower bound on context scores, and the score of unknown words
+GAIN = 3.0  # nats that context is expected to add to a candidate of several tokens
+DOUBTFUL = 5  # words with fewer occurrences are masked in the context of other words
+LIKELY = 0.5  # probability above which a correction replaces a masked word in the context of others
+NEIGHBOURS = 8  # words on either side that see the correction
+SAME_SOUND = 4  # maximum number of edits between known words that sound the same
+PIECED = 3  # maximum number of candidates of several tokens that are scored at a place
+NEAR = 1.5  # nats behind the likeliest candidate within which others are scored exactly
+Found = dict[tuple[str, str], list[tuple[float, str]]]
 
 
 class Alternatives:
@@ -67,21 +72,17 @@ class Alternatives:
         for reach in range(1, EDITS + 1):
             some = [word for word in searched if self._reach(word) == reach]
             near |= zip(some, self.words.near_each(some, reach), strict=True)
-        return {
-            (word, rest): self._nearest(word, rest, near[word], margin=margin, most=most)
-            for word, rest in written
-            if word in near
-        }
-
-    def _nearest(
-        self, word: str, rest: str, near: tuple[np.ndarray, np.ndarray], *, margin: float, most: int
-    ) -> list[tuple[float, str]]:
-        key = (word, rest, margin, most)
-        if key not in self._kept:
-            if len(self._kept) >= KEPT:
-                self._kept = {}
-            self._kept[key] = self._search(word, rest, near, margin=margin, most=most)
-        return self._kept[key]
+        found: Found = {}
+        for word, rest in written:
+            if word not in near:
+                continue
+            key = (word, rest, margin, most)
+            if key not in self._kept:
+                if len(self._kept) >= KEPT:
+                    self._kept = {}
+                self._kept[key] = self._search(word, rest, near[word], margin=margin, most=most)
+            found[word, rest] = self._kept[key]
+        return found
 
     def _search(
         self, word: str, rest: str, near: tuple[np.ndarray, np.ndarray], *, margin: float, most: int
@@ -93,7 +94,8 @@ class Alternatives:
         def behind(other: str) -> tuple[float, str]:
             return own - self.channel.score(evidence(self.words, written, other)), other
 
-        special = (*self._same_sound(word), *self._split(word), *self._apostrophe(word), *self._confused(word))
+        confused = (one for one in CONFUSED.get(word, ()) if all(part in self.words.counts for part in self.words.parts(one)))
+        special = (*self._same_sound(word), *self._split(word), *self._apostrophe(word), *confused)
         others = {other + rest for other in special if not self._is_variant(word, other)}
         if rest:
             others.add(word + rest.strip())
@@ -138,9 +140,6 @@ class Alternatives:
         elif word.endswith("s") and not word.endswith("ss") and len(word) > 3 and word[:-1] in self.words.counts:
             yield f"{word[:-1]}'s"
 
-    def _confused(self, word: str) -> Iterator[str]:
-        return (other for other in CONFUSED.get(word, ()) if all(part in self.words.counts for part in self.words.parts(other)))
-
     def _split(self, word: str) -> Iterator[str]:
         """Yield pairs of words that an unknown word may be made of."""
         for cut in range(1, 0 if self.words.knows(word) else len(word)):
@@ -148,16 +147,6 @@ class Alternatives:
             words = all(part in ONE_LETTER_WORDS or (len(part) > 1 and part not in CONTRACTED) for part in parts)
             if words and min(self.words.counts.get(part, 0) for part in parts) > PART:
                 yield " ".join(parts)
-
-
-FLOOR = -12.0  # nats: lower bound on context scores, and the score of unknown words
-GAIN = 3.0  # nats that context is expected to add to a candidate of several tokens
-DOUBTFUL = 5  # words with fewer occurrences are masked in the context of other words
-LIKELY = 0.5  # probability above which a correction replaces a masked word in the context of others
-NEIGHBOURS = 8  # words on either side that see the correction
-SAME_SOUND = 4  # maximum number of edits between known words that sound the same
-PIECED = 3  # maximum number of candidates of several tokens that are scored at a place
-NEAR = 1.5  # nats behind the likeliest candidate within which others are scored exactly
 
 
 class Case(NamedTuple):

@@ -189,15 +189,9 @@ class WordContext:
     """
 
     def __init__(self, model: "Model"):
-        self.model, self.codec = model, model.codec
+        self.model, self.codec, self.mask = model, model.codec, model.process.vocab
         self.words = words_of(model.codec)
         self.plain = Text8() if has_letters_only(model.codec) else None
-
-    @property
-    def process(self) -> Masked:
-        """The model's process on its current device."""
-        assert isinstance(self.model.process, Masked)
-        return self.model.process
 
     # ---- texts as tokens ----------------------------------------------------------------------------------------------------
 
@@ -221,7 +215,7 @@ class WordContext:
             self._add_between(units, between.removesuffix(" "), last > 0)
             unit_at[match.start()] = len(units)
             hidden = is_hidden(match.group().lower())
-            units.append([self.process.mask] if hidden else self.encode(match.group(), blank))
+            units.append([self.mask] if hidden else self.encode(match.group(), blank))
             last = match.end()
         self._add_between(units, text[last:], last > 0)
         return Reading(units, unit_at)
@@ -271,26 +265,17 @@ class WordContext:
             scored.append(Scored(before, word, reading.tokens[place.stop : place.stop + side]))
         return chain_scores(self.model, scored, level=None, multiple=ROUND)
 
-    @property
-    def margin(self) -> int:
-        """Minimum number of context tokens on either side of a stretch."""
-        return self.model.length // 8
-
     def _stretches(self, reading: Reading, places: Sequence[Place]) -> Iterator[tuple[list[int], int, int]]:
         """Yield the places of each stretch of the text, and the first and last token of its window."""
-        room = self.model.length - 2 * self.margin
-        some: list[int] = []
+        margin = self.model.length // 8  # tokens of context on either side
+        stretches: list[list[int]] = []
         for i in sorted(range(len(places)), key=places.__getitem__):
-            if some and places[i].stop - places[some[0]].start > room:
-                yield self._stretch(reading, places, some)
-                some = []
-            some.append(i)
-        if some:
-            yield self._stretch(reading, places, some)
-
-    def _stretch(self, reading: Reading, places: Sequence[Place], some: list[int]) -> tuple[list[int], int, int]:
-        first, last = places[some[0]].start, max(places[i].stop for i in some)
-        return some, max(0, first - self.margin), min(len(reading.tokens), last + self.margin)
+            if not stretches or places[i].stop - places[stretches[-1][0]].start > self.model.length - 2 * margin:
+                stretches.append([])
+            stretches[-1].append(i)
+        for some in stretches:
+            first, last = places[some[0]].start, max(places[i].stop for i in some)
+            yield some, max(0, first - margin), min(len(reading.tokens), last + margin)
 
     def _hide(self, reading: Reading, places: Sequence[Place], first: int, last: int) -> Row:
         """Return the tokens from first to last with one mask for each place."""
@@ -300,7 +285,7 @@ class WordContext:
         for place in places:
             tokens += reading.tokens[at : place.start]
             asked.append(len(tokens))
-            tokens.append(self.process.mask)
+            tokens.append(self.mask)
             at = place.stop
         tokens += reading.tokens[at : max(at, last)]
         return Row(tokens[: self.model.length], asked)

@@ -59,7 +59,7 @@ class Correction:
 @lru_cache(maxsize=4)
 def find_alternatives(words: Words, channel: Channel, accept_lexicon: bool) -> Alternatives:
     """Return the alternatives to words of a list; they remember what they found for earlier texts."""
-    return Alternatives(words.with_others(lexicon()) if accept_lexicon else words, channel)
+    return Alternatives(Words(words.counts, lexicon()) if accept_lexicon else words, channel)
 
 
 class Speller:

@@ -88,10 +88,6 @@ class Words:
         """Return whether this is a correct word."""
         return word in self.counts or word in self.others
 
-    def with_others(self, others: frozenset[str]) -> "Words":
-        """Return a copy that accepts these words too."""
-        return Words(self.counts, others)
-
     @cached_property
     def total(self) -> int:
         """Number of words in the training text, with repetitions."""
@@ -107,7 +103,6 @@ class Words:
 
     @cached_property
     def in_order(self) -> list[str]:
-        """The words in the order of the list."""
         return list(self.counts)
 
     @cached_property
@@ -117,7 +112,6 @@ class Words:
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """Number of letters of each word of the list."""
         return np.array([*map(len, self.in_order)])
 
     def near(self, word: str, distance: int) -> dict[str, int]:

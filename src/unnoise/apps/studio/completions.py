@@ -160,7 +160,7 @@ def complete(models: Models, fields: RequestFields, stream: bool) -> Steps:
             for i, chosen in enumerate(drawn[: request.n]):
                 yield _choice_message(request.name, at * request.n + i, chosen.text, chosen.finish_reason)
     usage = {"prompt_tokens": given, "completion_tokens": written, "total_tokens": given + written}
-    yield {"model": request.name, "usage": usage}
+    yield {"model": request.name, "choices": [], "usage": usage}
 
 
 def _run(request: CompletionRequest, prompt: str, room: int, row: int) -> ChainRun:
@@ -195,7 +195,7 @@ def _completion(request: CompletionRequest, prompt: str, room: int, run: ChainRu
 
 def _choice_message(model: str, index: int, text: str, finish_reason: str | None) -> Message:
     choice = {"index": index, "text": text, "finish_reason": finish_reason, "logprobs": None}
-    return {"model": model, "choice": choice}
+    return {"model": model, "choices": [choice]}
 
 
 def completion_head() -> dict[str, Any]:
@@ -205,22 +205,14 @@ def completion_head() -> dict[str, Any]:
 
 def completion_body(messages: Sequence[Message]) -> dict[str, Any]:
     """Return the whole response."""
-    *choices, last = messages
-    return completion_head() | {"model": last["model"], "choices": [one["choice"] for one in choices], "usage": last["usage"]}
+    return completion_head() | messages[-1] | {"choices": [choice for message in messages for choice in message["choices"]]}
 
 
 async def completion_events(messages: AsyncIterator[Message], with_usage: bool) -> AsyncIterator[str]:
     """Yield server-sent events: pieces of text for ar and bd3lm, whole choices for models that sample all positions at once."""
     head = completion_head()
     async for message in messages:
-        if "error" in message:
-            content = message
-        elif "choice" in message:
-            usage = {"usage": None} if with_usage else {}
-            content = head | {"model": message["model"], "choices": [message["choice"]]} | usage
-        elif with_usage:
-            content = head | {"model": message["model"], "choices": [], "usage": message["usage"]}
-        else:
-            continue
-        yield f"data: {encoded(content)}\n\n"
+        if with_usage or "usage" not in message:
+            content = message if "error" in message else head | ({"usage": None} if with_usage else {}) | message
+            yield f"data: {encoded(content)}\n\n"
     yield "data: [DONE]\n\n"

@@ -86,14 +86,7 @@ def sampler_description(name: str) -> dict[str, Any]:
     sampler = named_sampler(name)
     values = {key: sampler_name(value) if isinstance(value, Sampler) else value for key, value in vars(sampler).items()}
     fields = [
-        {
-            "name": field.name,
-            "kind": field.kind,
-            "value": values[field.name],
-            "choices": list(field.choices),
-            "optional": field.optional,
-            "help": field.help,
-        }
+        {key: value for key, value in vars(field).items() if key != "default"} | {"value": values[field.name]}
         for field in sampler_fields(type(sampler))
     ]
     return {"name": name, "distribution": sampler.distribution, "fields": fields}
