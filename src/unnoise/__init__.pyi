@@ -47,11 +47,10 @@ from unnoise.families.insertion import (
 from unnoise.families.insertion_sampler import InsertionSampler as InsertionSampler
 from unnoise.method_table import Method as Method, method as method, methods as methods
 from unnoise.model.generate import Step as Step
-from unnoise.model.io import load as load
+from unnoise.model.io import init_from as init_from, load as load
 from unnoise.model.likelihood import BitsPerChar as BitsPerChar, Score as Score
 from unnoise.model.model import Model as Model
 from unnoise.model.sampling_options import SamplingOptions as SamplingOptions
-from unnoise.model.warm_start import init_from as init_from
 from unnoise.network.attention import KVCache as KVCache
 from unnoise.network.ddit import Ddit as Ddit
 from unnoise.network.llama import Llama as Llama

@@ -66,6 +66,16 @@ class Method(Generic[P]):
         """Return the process for a vocabulary size; grid: rows and columns of an image, for image codecs."""
         return self.image_process(vocab) if grid and self.image_process is not None else self.process(vocab)
 
+    def network_fields(
+        self, vocab: int, length: int, *, labels: int = 0, grid: tuple[int, ...] = (), channels: int = 1
+    ) -> dict[str, Any]:
+        """Return the fields of a network's configuration that the method and the data determine."""
+        process = self.process_for(vocab, grid)
+        if process.variable_length and grid:
+            raise ValueError(f"{self.name} is for texts of variable length, and images have a fixed size: use another method")
+        data = {"labels": labels, "grid": grid, "channels": channels}
+        return data | self.parameterization.network_config(process, length, self.time_free)
+
 
 def methods() -> list[str]:
     """Return the names of all methods."""

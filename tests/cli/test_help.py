@@ -12,7 +12,7 @@ from unnoise.cli.help import default_hint, field_docstrings
 from unnoise.cli.main import commands, main
 from unnoise.data import Pixels
 from unnoise.evaluation.dataset import kind_of_piece
-from unnoise.model.template import text_as_read
+from unnoise.model.generate import text_as_read
 from unnoise.training.training_options import RunOptions, TrainingOptions
 
 

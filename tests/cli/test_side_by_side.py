@@ -60,7 +60,7 @@ def test_texts_stand_in_columns(capsys: pytest.CaptureFixture[str]) -> None:
         ("generate --model a --model b --replay r.html", "leave out --replay"),
         ("generate --model a --model b --workers 2", "leave out --workers"),
         ("generate --model a --model digits", "digits is a model of images: give it alone"),
-        ("generate --model a --model c --sampler ancestral", "ar cannot write with ancestral"),
+        ("generate --model a --model c --sampler ancestral", "ar cannot sample with ancestral"),
         ("generate --model a --model a", "give each --model once"),
         ("generate --model a --model b --num-samples 0", "the number of samples must be ≥ 1"),
         ("complete --prefix a --model a --model b", "unnoise complete takes one --model, found a and b"),

@@ -180,7 +180,7 @@ def test_recommended_options_hold_wherever_none_is_given() -> None:
         ({"top_p": 0}, r"top_p must lie in \(0, 1\]"),
         ({"sampler": "nonsense"}, "unknown sampler 'nonsense'"),
         ({"sampler": "remasking:rat=1"}, "did you mean 'rate'"),
-        ({"sampler": "left-to-right"}, "mdlm cannot write with"),
+        ({"sampler": "left-to-right"}, "mdlm cannot sample with"),
     ],
 )
 def test_recommended_options_that_cannot_be_used_are_one_sentence(sampling: Any, words: str, tmp_path: Path) -> None:

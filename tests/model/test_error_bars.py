@@ -13,20 +13,8 @@ from toy import Toy
 from unnoise.denoiser import Denoiser
 from unnoise.families.block import Blocks
 from unnoise.families.block_objective import BlockElbo
-from unnoise.model.draws import (
-    FREEDOM,
-    Layout,
-    Spread,
-    chi_square,
-    decompose_bound,
-    estimate,
-    fewest_draws,
-    layout,
-    places,
-    planned_draws,
-    student,
-    with_error,
-)
+from unnoise.model.draws import Layout, decompose_bound, estimate, fewest_draws, layout, places, planned_draws
+from unnoise.model.error_bars import FREEDOM, Spread, chi_square, student, with_error
 from unnoise.objective import Objective
 from unnoise.objective.objective_base import DenoisingObjective
 from unnoise.rng import Generator, RowGenerator
@@ -119,7 +107,7 @@ def test_every_draw_is_uniform_and_every_part_has_one() -> None:
 def exact_bits(model: unnoise.Model, x: Tensor) -> float:
     """Compute the bound in bits per token over all choices of masks."""
     found = estimate(model, x, 2 ** x.shape[1])
-    assert found.enumerated and found.error == 0
+    assert found.enumerated and found.spread.stderr == 0
     return float(found.nats.sum()) / x.numel() / math.log(2)
 
 
@@ -252,9 +240,9 @@ def test_the_pilot_of_many_texts_is_of_a_few() -> None:
     rows: list[int] = []
     model.network.register_forward_hook(lambda _, given, out: rows.append(len(given[0])))
     x = torch.randint(27, (300, 16), generator=torch.Generator().manual_seed(0))
-    assert planned_draws(model, [x], 16, 1e9, 0) == 2 and sum(rows) == 32
-    assert planned_draws(model, [x], 16, 1e-9, 0) == 16
-    assert planned_draws(model, [x], 16, 0.0, 0) == 16
+    assert planned_draws(model, [x], 16, error=1e9, seed=0) == 2 and sum(rows) == 32
+    assert planned_draws(model, [x], 16, error=1e-9, seed=0) == 16
+    assert planned_draws(model, [x], 16, error=0.0, seed=0) == 16
 
 
 def test_blocks_of_one_text_use_the_mask_counts_of_mdlm() -> None:

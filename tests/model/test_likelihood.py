@@ -98,6 +98,6 @@ def test_an_exact_model_has_no_error_by_drawing() -> None:
     unnoise.train(model, TEXT * 30, steps=5, loss="fast", batch=4, eval_windows=2)
     found = model.bits_per_char(Windows(torch.from_numpy(model.codec.encode(TEXT * 4)), 16), None, 4)
     assert found.stderr == 0 and found.draws == 1 and found.text_stderr is not None and found.text_stderr > 0
-    assert estimate(model, torch.zeros(3, 16, dtype=torch.long), 4).error == 0
+    assert estimate(model, torch.zeros(3, 16, dtype=torch.long), 4).spread.stderr == 0
     score = model.score(TEXT)
     assert score.stderr == 0 and score.interval == (score.bits_per_char, score.bits_per_char) and score.reached

@@ -16,7 +16,7 @@ from unnoise import Model
 from unnoise.data import Characters, Text8
 from unnoise.data.texts import Windows
 from unnoise.method_table import method, methods
-from unnoise.model.template import Template
+from unnoise.model.generate import Template
 from unnoise.process.state import OPEN_GAP
 from unnoise.sampler_table import sampler_names
 
@@ -312,14 +312,14 @@ def test_a_damaged_model_is_refused_in_a_sentence(damage: str, tmp_path: Path) -
     ("call", "words"),
     [
         (lambda m: m.generate(n=0), "number of samples must be ≥ 1"),
-        (lambda m: m.generate(length=13), "1 to 12 tokens, found a length of 13"),
+        (lambda m: m.generate(length=13), "1 to 12 tokens, found 13"),
         (lambda m: m.generate(sampler="magic"), "unknown sampler 'magic': did you mean 'margin'"),
         (lambda m: m.generate(steps=0), "steps must be a whole number from 1 to 1,000,000"),
         (lambda m: m.generate(temperature=-1), "temperature must be 0, or lie between"),
         (lambda m: m.infill("no blanks"), r"mark each blank token with \[MASK\]"),
         (lambda m: m.infill("the [GAP] sat"), r"\[GAP\] stands for any number of tokens, which mdlm cannot choose"),
         (lambda m: m.infill("a" * 12 + "[MASK]"), "at most 12 tokens, found 13"),
-        (lambda m: m.complete("a" * 12), "nothing is left to write in a length of 12"),
+        (lambda m: m.complete("a" * 12), "nothing is left to sample in a length of 12"),
         (lambda m: m.score(""), "no text to score"),
         (lambda m: m.score("abc", samples=0), "at least 1 sample"),
         (lambda m: Model.build("mdml"), "unknown method 'mdml'"),
@@ -333,7 +333,7 @@ def test_mistakes(call, words: str) -> None:
 
 
 def test_a_score_model_refuses_samplers_that_need_a_mean() -> None:
-    with pytest.raises(ValueError, match="sedd-absorb cannot write with ancestral: use one of predictor-corrector, tweedie"):
+    with pytest.raises(ValueError, match="sedd-absorb cannot sample with ancestral: use one of predictor-corrector, tweedie"):
         nano("sedd-absorb").generate(sampler="ancestral", steps=3)
 
 
@@ -359,7 +359,7 @@ def test_what_could_stand_at_a_position() -> None:
     found = model.candidates([0, 27, 2], 1, 0.5, most=27)
     assert sum(p for _, p in found) == pytest.approx(1, abs=1e-5) and found == sorted(found, key=lambda pair: -pair[1])
     assert model.candidates([0, 1, 2], 1, 0.5)[0] == ("b", 1.0)  # what stands there is carried over
-    for ids, place, words in (([0, 1], 2, "no position 2"), ([0, 28], 0, "holds tokens 0…27")):
+    for ids, place, words in (([0, 1], 2, "no position 2"), ([0, 28], 0, "lie between 0 and 27")):
         with pytest.raises(ValueError, match=words):
             model.candidates(ids, place, 0.5)
     with pytest.raises(ValueError, match="has no noised tokens"):

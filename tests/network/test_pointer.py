@@ -9,7 +9,7 @@ import torch
 
 import unnoise
 from unnoise.cli.main import main
-from unnoise.model.warm_start import init_from
+from unnoise.model.io import init_from
 from unnoise.network.attention import KVCache, block_visibility
 from unnoise.network.layers import normalise
 from unnoise.network.transformer import Transformer

@@ -229,7 +229,7 @@ def test_images_and_vocabularies() -> None:
     options = RunOptions(method="md4", size="nano", steps=1)
     assert plan(options, DEVICES, 256, (32, 32, 3)).tokens_per_step == 8 * 3072
     assert [vocabulary(name) for name in ("text8", "bytes", "bpe", "bpe-4096", "gpt2:nowhere")] == [27, 256, 2048, 4096, 50_257]
-    with pytest.raises(ValueError, match="the vocabulary of the codec chars follows from the data: give --vocab"):
+    with pytest.raises(ValueError, match="the vocabulary of the codec chars depends on the data: give --vocab"):
         vocabulary("chars")
 
 

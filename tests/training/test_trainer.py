@@ -21,12 +21,11 @@ from unnoise.cli.main import main
 from unnoise.data import Text8
 from unnoise.data.corpus import Corpus
 from unnoise.method_table import methods
-from unnoise.model.warm_start import init_from
+from unnoise.model.io import init_from
 from unnoise.training import parallel as allocator
 from unnoise.training.callbacks import Tracker
-from unnoise.training.datasets import split_stages
 from unnoise.training.optim import WeightAverage, learning_rate_factor
-from unnoise.training.run import prepare_run
+from unnoise.training.run import prepare_run, split_stages
 from unnoise.training.trainer import DivergedError, TrainingRun
 from unnoise.training.training_options import RunOptions, TrainingOptions
 

@@ -40,7 +40,7 @@ def nano(name: str = "mdlm", **fields: Any) -> Model:
 def run_of(model: Model | None = None, data: Any = TOKENS, out: Path | None = None, **options: Any) -> TrainingRun:
     objective, labels = options.pop("objective", None), options.pop("labels", None)
     chosen = TrainingOptions(**{"steps": 6, "loss": "fast", "batch": 4, "eval_windows": 4, **options})
-    return TrainingRun(model or nano(), data, chosen, out, objective, labels)
+    return TrainingRun(model or nano(), data, chosen, out, objective=objective, labels=labels)
 
 
 def weights_of(run: TrainingRun) -> dict[str, Tensor]:

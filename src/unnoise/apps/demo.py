@@ -114,7 +114,7 @@ def train_and_sample(console: "Console", options: "TrainingOptions", out: Path) 
     from unnoise.apps.plots.style import can_draw
     from unnoise.cli.terminal import LiveChain, ProgressBar
     from unnoise.data.corpus import corpus
-    from unnoise.model.draws import with_error
+    from unnoise.model.error_bars import with_error
     from unnoise.model.model import Model
     from unnoise.training.trainer import TrainingRun
 

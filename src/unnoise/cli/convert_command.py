@@ -54,7 +54,7 @@ class ConvertCommand:
 
     def run(self) -> int:
         from unnoise.checkpoint.format import CONFIG, WEIGHTS
-        from unnoise.model.sampling_options import checked_sampling
+        from unnoise.model.io import checked_sampling
         from unnoise.training.run import check_out
 
         check_out(self.out)
@@ -157,7 +157,8 @@ class PushCommand:
         from unnoise.model.push import push
 
         upload = Upload.begin(self.repo_id)  # fail before a large model is loaded
-        pushed = push(open_model(self.source, "cpu"), upload, self.to, self.private, self.message, self.license)
+        model = open_model(self.source, "cpu")
+        pushed = push(model, upload, self.to, private=self.private, message=self.message, license=self.license)
         if self.as_json:
             print(json.dumps(asdict(pushed) | {"to": self.to}))
         else:

@@ -250,7 +250,7 @@ class CompareCommand(RunOptions):
         from unnoise.evaluation.compare import as_cells, published_column
         from unnoise.evaluation.dataset import bound_kind, kind_of_piece
         from unnoise.evaluation.table_text import aligned
-        from unnoise.model.draws import with_error
+        from unnoise.model.error_bars import with_error
 
         unit = rows[0].model.codec.unit
         published = published_column(rows, self.data)

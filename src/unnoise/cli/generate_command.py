@@ -31,9 +31,8 @@ from unnoise.cli.workers import Workers, chosen_workers, run_together
 from unnoise.model.sampling_options import SamplingOptions
 
 if TYPE_CHECKING:
-    from unnoise.model.generate import Step
+    from unnoise.model.generate import Step, Template
     from unnoise.model.model import Model
-    from unnoise.model.template import Template
 
 
 def write_side_by_side(command: "GenerateCommand") -> int:
@@ -95,7 +94,7 @@ class WritingOptions(SamplingOptions):
 
     def _filled(self, model: "Model", given: str, template: "Template", texts: list[str]) -> int:
         """Print infilled texts, and on stderr whether infilling is a heuristic or the codec changed the given text."""
-        from unnoise.model.template import text_as_read
+        from unnoise.model.generate import text_as_read
 
         exact = model.fills_exactly(template)
         if not exact and not self.as_json:
@@ -112,7 +111,7 @@ class WritingOptions(SamplingOptions):
         """Print which recommended options of the model are used, and the options that sample its own distribution."""
         from unnoise.sampler_table import named_sampler
 
-        taken = SamplingOptions.of(self.options()).taken(model.sampling)
+        taken = SamplingOptions(**self.options()).applicable(model.sampling)
         if not taken or self.as_json:
             return
         plain = [f"--{name.replace('_', '-')} 1" for name in ("temperature", "top_p") if taken.get(name, 1) != 1]
@@ -236,7 +235,7 @@ class InfillCommand(WritingCommand):
     ] = ""
 
     def run(self) -> int:
-        from unnoise.model.template import MARKS, WORD
+        from unnoise.model.generate import MARKS, WORD
 
         if not MARKS.search(self.text) and os.path.isfile(self.text):  # false too for a text that is too long for a path
             raise ValueError(
@@ -261,7 +260,7 @@ class CompleteCommand(WritingCommand):
     stream: Stream = False
 
     def run(self) -> int:
-        from unnoise.model.template import GAP, MARKS, MASK, WORD, given_sides, text_as_read
+        from unnoise.model.generate import GAP, MARKS, MASK, WORD, given_sides, text_as_read
 
         if MARKS.search(self.prefix + self.suffix):
             raise ValueError(

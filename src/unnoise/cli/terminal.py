@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from unnoise.data.codec import BLANK
-from unnoise.model.draws import with_error
+from unnoise.model.error_bars import with_error
 from unnoise.model.generate import Step
 from unnoise.training.callbacks import Callback, Evaluation, StepReport
 

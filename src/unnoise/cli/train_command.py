@@ -120,8 +120,7 @@ class TrainCommand(RunCommand):
     def _train(self, device: str) -> "tuple[TrainingRun, Report]":
         from unnoise import distributed
         from unnoise.training.callbacks import Tracker
-        from unnoise.training.datasets import split_stages
-        from unnoise.training.run import prepare_run
+        from unnoise.training.run import prepare_run, split_stages
 
         speaks = distributed.rank() == 0 and not self.as_json
         *earlier, last = split_stages(self.options(), self.folder)
@@ -178,7 +177,7 @@ def _last_checkpoint(run: "TrainingRun") -> str:
 def _print_result(run: "TrainingRun", report: "Report") -> None:
     from unnoise.data.texts import Source
     from unnoise.evaluation.dataset import LOSSY, bound_kind
-    from unnoise.model.draws import with_error
+    from unnoise.model.error_bars import with_error
 
     if not report.finished:
         print(f"stopped at step {report.steps}; everything is saved: run the same command with --resume to continue")

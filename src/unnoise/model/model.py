@@ -1,103 +1,278 @@
-"""The object people use: codec, network and method in one, with the verbs they want."""
+"""The Model class: a method, a codec and a network in one object, with methods to sample, measure, save and upload."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
-from unnoise.checkpoint.published.hub import Upload
-from unnoise.data import Codec, Pixels
-from unnoise.data.texts import SequenceData
-from unnoise.model import denoise, generate, io, likelihood, push
-from unnoise.model.denoise import Denoised
-from unnoise.model.generate import OnStep, Step
-from unnoise.model.likelihood import Score
-from unnoise.model.parts import ModelParts
-from unnoise.model.push import Pushed
-from unnoise.model.template import GAP, MASK, Template, given_sides
+from unnoise.data import Codec, Pixels, codec as make_codec
+from unnoise.data.codec import check_end
+from unnoise.data.texts import PaddedSequences, Segmentation, SequenceData, Source
+from unnoise.method_table import Method, method as method_named
+from unnoise.model import denoise as denoising, generate as generation, likelihood
+from unnoise.model.generate import GAP, MASK, OnStep, Step, Template
+from unnoise.model.sampling_options import SamplingOptions
+from unnoise.network.network_base import build_network, check_network, device_of
+from unnoise.network.transformer import sized
+from unnoise.objective import Objective
 from unnoise.process.state import OPEN_GAP
+from unnoise.registry import check_keywords
+from unnoise.sampler import Sampler
+from unnoise.sampler_table import named_sampler, sampler_name, sampler_names
+
+if TYPE_CHECKING:
+    from unnoise.model.push import Pushed
 
 
-class Model(ModelParts):
-    """A method with its network and codec, and what it can do. Its parts are those of `ModelParts`."""
+class Model:
+    """A method with a codec and a network.
+
+    length: largest number of tokens in a sequence.
+    labels: names of the classes that samples can be conditioned on.
+    whole_texts: train on whole texts that end with EOS instead of windows of a stream.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        codec: Codec,
+        network: nn.Module,
+        length: int,
+        labels: Sequence[str] = (),
+        whole_texts: bool = False,
+    ):
+        if isinstance(length, bool) or not isinstance(length, int) or length < 1:
+            raise ValueError(f"a model's length must be a whole number ≥ 1, found {length!r}")
+        if whole_texts:
+            check_end(codec)
+        self.method, self.codec, self.network, self.length = method, codec, network, length
+        self.labels, self.whole_texts = tuple(map(str, labels)), whole_texts
+        self.process = method.process_for(codec.vocab, codec.grid).to(device_of(network))
+        self.process.end = codec.eos
+        self.process.exclude(codec.unused)
+        fields = method.network_fields(codec.vocab, length, labels=len(self.labels), grid=codec.grid, channels=codec.channels)
+        check_network(network, fields)
+        self.denoiser = method.parameterization(network, self.process, length, len(self.labels))
+        self.bound: Objective = method.bound(self.process)
+        self.notes: dict[str, Any] = {}
+        self.extra_files: dict[str, bytes] = {}  # small files of applications, saved and loaded with the model
+        self.sampling: dict[str, Any] = {}  # recommended sampling options, used where the caller gives none
+        self.card = ""  # the model card in Markdown
+
+    @classmethod
+    def build(
+        cls,
+        method: str | Method,
+        codec: Codec | str = "text8",
+        length: int = 256,
+        size: str = "tiny",
+        *,
+        width: int | None = None,
+        depth: int | None = None,
+        heads: int | None = None,
+        seed: int = 0,
+        labels: int | Sequence[str] = 0,
+        network: str | nn.Module = "transformer",
+        whole_texts: bool = False,
+    ) -> Self:
+        """Build an untrained model.
+
+        method: a name from `unnoise.methods()`, or a Method.
+        codec: a name, or a Codec.
+        length: largest number of tokens in a sequence.
+        size: nano, tiny, small or base; width, depth and heads override it.
+        seed: seed of the initial weights.
+        labels: number of classes, or their names.
+        network: a registered name with fields, such as "gru:width=128", or any module that is a `Network`.
+        whole_texts: train on whole texts that end with EOS instead of windows of a stream.
+        """
+        entry = method_named(method) if isinstance(method, str) else method
+        codec = make_codec(codec) if isinstance(codec, str) else codec
+        names = [str(i) for i in range(labels)] if isinstance(labels, int) else list(map(str, labels))
+        if isinstance(network, str):
+            data = {"labels": len(names), "grid": codec.grid, "channels": codec.channels}
+            fields = entry.network_fields(codec.vocab, length, **data)
+            with torch.random.fork_rng():
+                torch.manual_seed(seed)
+                network = build_network(network, fields, sized(size, width, depth, heads))
+        return cls(entry, codec, network, length, labels=names, whole_texts=whole_texts)
+
+    def __repr__(self) -> str:
+        labels = f", labels={list(self.labels)}" if self.labels else ""
+        network = f"{type(self.network).__name__} with {self.num_parameters:,} parameters"
+        return f"{type(self).__name__}({self.method.name}, {self.codec!r}, {network}, length={self.length}{labels})"
+
+    # ---- weights and files -------------------------------------------------------------------------------------------
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the tensors of the network and of the process (a learned schedule) by name."""
+        named = {f"network.{name}": value for name, value in self.network.state_dict().items()}
+        return named | {f"process.{name}": value for name, value in self.process.state_dict().items()}
+
+    @property
+    def num_parameters(self) -> int:
+        """The number of learned parameters."""
+        return sum(value.numel() for value in self.weights().values())
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the network and the process."""
+        return self.process.anchor.device
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move the model to a device and return it."""
+        self.network.to(device)
+        self.process.to(device)
+        return self
+
+    def config(self) -> dict[str, Any]:
+        """Return the content of config.json, or raise ValueError if a part of the model is not registered."""
+        from unnoise.model import io
+
+        return io.describe(self)
 
     def save(self, path: str | Path, dtype: str | None = None) -> None:
-        """Write the folder `path`: config.json, model.safetensors and codec files, each whole or not at all.
+        """Write config.json, model.safetensors and the codec's files to a folder, each file atomically.
 
-        dtype: of the weights in the file, float32, float16, bfloat16 or int8; as they are by default.
+        dtype: precision of the saved weights, float32, float16, bfloat16 or int8; by default unchanged.
         """
+        from unnoise.model import io
+
         io.save(self, Path(path), dtype=dtype)
 
     @staticmethod
     def load(
         path: str | Path, mask_token: int | None = None, method: str | None = None, codec: str | Path | Codec | None = None
     ) -> "Model":
-        """A saved model from its folder, or a bundled one by its name, or a published one; see `unnoise.load`."""
+        """Load a saved, bundled or published model; see `unnoise.load`."""
+        from unnoise.model import io
+
         return io.load(path, mask_token, method, codec)
 
     def push(
         self,
         repo_id: str,
         to: str | None = None,
+        *,
         private: bool = False,
         message: str | None = None,
         license: str | None = None,
-    ) -> Pushed:
-        """Upload to the Hugging Face hub as owner/name (the extra `hub`), with a README.md from the card; `load` reads it back.
+    ) -> "Pushed":
+        """Upload the model to the Hugging Face hub with a README.md (needs the extra `hub`).
 
-        to: a published layout (mdlm, sedd, bd3lm, udlm, duo, gidd, flexmdm), or None for our own format. private: a repository
-        that only its owner sees. message: of the commit. license: of the model, by its name on the hub. ValueError before
-        anything is uploaded, where that cannot be done.
+        Raise ValueError before uploading anything if the model or the repository is unsuitable.
+
+        repo_id: owner/name of the repository; `load` accepts the same name.
+        to: a published layout (mdlm, sedd, bd3lm, udlm, duo, gidd, flexmdm); by default our own format.
+        private: create a private repository.
+        message: commit message.
+        license: license of the model, as the hub names it.
         """
-        return push.push(self, Upload.begin(repo_id), to, private, message, license)
+        from unnoise.checkpoint.published.hub import Upload
+        from unnoise.model.push import push
 
-    def config(self) -> dict[str, Any]:
-        """What config.json holds."""
-        return io.config_of(self)
+        return push(self, Upload.begin(repo_id), to, private=private, message=message, license=license)
 
-    # ---- writing -----------------------------------------------------------------------------------------------------
+    # ---- data and options --------------------------------------------------------------------------------------------
+
+    @property
+    def segment(self) -> Segmentation:
+        """The default segmentation of a corpus into sequences."""
+        return "sentences" if self.process.variable_length else "documents" if self.whole_texts else "windows"
+
+    def texts(self, source: Source, split: str, segment: Segmentation | None = None) -> SequenceData:
+        """Return the sequences of a split, by default segmented as in training."""
+        segment = segment or self.segment
+        texts = source.texts(self.codec, split, self.length, segment)
+        if segment != "documents" or self.method.stops_at_end or self.codec.eos is None:
+            return texts
+        return PaddedSequences(texts, self.codec.eos, self.length)
+
+    def label_number(self, label: int | str | None) -> int | None:
+        """Return the number of a class given by name or number, or raise ValueError."""
+        if label is None:
+            return None
+        if not self.labels:
+            raise ValueError("this model was trained without labels: leave label out")
+        if isinstance(label, str):
+            if label in self.labels:
+                return self.labels.index(label)
+            if not label.isdigit():
+                raise ValueError(f"there is no label {label!r}; there are {', '.join(self.labels)}")
+            label = int(label)
+        if not 0 <= label < len(self.labels):
+            raise ValueError(f"labels go from 0 to {len(self.labels) - 1}, found {label}")
+        return label
+
+    def sampling_options(self, options: Mapping[str, Any]) -> SamplingOptions:
+        """Return sampling options from keywords, with the model's recommendations for those that are missing."""
+        check_keywords(SamplingOptions, options, "sampling")
+        given = SamplingOptions(**options)
+        return replace(given, **given.applicable(self.sampling))
+
+    @cached_property
+    def samplers(self) -> list[str]:
+        """The names of the samplers that work with this model."""
+        kind = self.method.parameterization.prediction
+        return [name for name in sampler_names() if named_sampler(name).serves(self.process, kind)]
+
+    @property
+    def own_sampler(self) -> str:
+        """The name of the method's sampler."""
+        return sampler_name(self.method.sampler)
+
+    def check_sampler(self, sampler: str | Sampler) -> None:
+        """Raise ValueError if a sampler does not work with this model."""
+        found = named_sampler(sampler) if isinstance(sampler, str) else sampler
+        if not found.serves(self.process, self.method.parameterization.prediction):
+            name = sampler if isinstance(sampler, str) else sampler_name(found)
+            raise ValueError(f"{self.method.name} cannot sample with {name}: use one of {', '.join(self.samplers)}")
+
+    # ---- sampling ----------------------------------------------------------------------------------------------------
 
     def generate(self, n: int = 1, length: int | None = None, on_step: OnStep | None = None, **options: Any) -> list[str]:
-        """n new texts of `length` tokens (at most, where the model chooses the length); for the rest see `SamplingOptions`.
+        """Sample n texts of `length` tokens (at most, for methods of variable length).
 
-        on_step gets every state of the first text, as `chain` yields them.
+        on_step: function called with every state of the first text, as `chain` yields them.
+        options: fields of `SamplingOptions`.
         """
-        return generate.write(self, self.template(None, length), n, length, self.sampling_options(options), on_step)
+        return generation.sample_texts(self, self.template(None, length), n, length, self.sampling_options(options), on_step)
 
     def chain(self, length: int | None = None, template: str | None = None, row: int = 0, **options: Any) -> Iterator[Step]:
-        """A text as it emerges, state by state; with `template`, the infilling of that. row: which of those that `generate`
-        (or `infill`) writes with the same options."""
-        before, rows = None, range(row, row + 1)
-        for frame in generate.frames(self, self.template(template, length), rows, length, self.sampling_options(options)):
-            yield generate.shown_step(self, frame, before)
+        """Yield the states of one sample, from noise to text.
+
+        template: text to fill in, as for `infill`.
+        row: number of the sample among those that `generate` or `infill` returns with the same options.
+        """
+        before, chosen = None, self.sampling_options(options)
+        for frame in generation.frames(self, self.template(template, length), range(row, row + 1), length, chosen):
+            yield generation.shown_step(self, frame, before)
             before = frame
 
     def stream(self, prefix: str = "", length: int | None = None, row: int = 0, **options: Any) -> Iterator[str]:
-        """A text that begins as given, piece by piece: token by token for ar, block by block for bd3lm, all at once for methods
-        that write everywhere at a time. row: which of those that `complete` writes with the same options."""
+        """Yield a text that begins with `prefix` in pieces: tokens for ar, blocks for bd3lm, else the whole text at once.
+
+        row: number of the sample among those that `complete` returns with the same options.
+        """
         template = self.completion(prefix, "", length)
-        return generate.stream(self, template, row, length or self.length, self.sampling_options(options))
+        return generation.stream(self, template, row, length or self.length, self.sampling_options(options))
 
     def infill(self, text: str, n: int = 1, length: int | None = None, **options: Any) -> list[str]:
         """Return n variants of a text with each [MASK] replaced by one token and each [GAP] by any number of tokens.
 
-        The rest comes back unchanged. [GAP] is for methods of variable length; `length` then limits the whole.
+        [GAP] needs a method of variable length; `length` then limits the whole text.
         """
-        return generate.write(self, self.template(text), n, length, self.sampling_options(options))
+        return generation.sample_texts(self, self.template(text), n, length, self.sampling_options(options))
 
-    def complete(
-        self,
-        prefix: str = "",
-        suffix: str = "",
-        length: int | None = None,
-        n: int = 1,
-        **options: Any,
-    ) -> list[str]:
-        """n texts of `length` tokens (at most, where the model chooses the length) that begin and end as given."""
+    def complete(self, prefix: str = "", suffix: str = "", length: int | None = None, n: int = 1, **options: Any) -> list[str]:
+        """Sample n texts of `length` tokens (at most, for methods of variable length) with a given prefix and suffix."""
         template = self.completion(prefix, suffix, length)
-        return generate.write(self, template, n, length or self.length, self.sampling_options(options))
+        return generation.sample_texts(self, template, n, length or self.length, self.sampling_options(options))
 
     def draw(
         self,
@@ -107,21 +282,32 @@ class Model(ModelParts):
         on_step: OnStep | None = None,
         **options: Any,
     ) -> np.ndarray:
-        """n images [n, H, W(, C)] uint8. given: an image of which the pixels `known` (bool, the same shape) are kept.
+        """Sample n images: [n, H, W(, C)] uint8.
 
-        on_step gets every state of the first image.
+        given: image to complete.
+        known: pixels of `given` to keep, bool of the same shape; by default all.
+        on_step: function called with every state of the first image.
         """
-        if not isinstance(self.codec, Pixels):
+        codec = self.codec
+        if not isinstance(codec, Pixels):
             raise ValueError("this is a model of text: use generate")
-        tokens = np.full(self.length, -1) if given is None else self.codec.encode_image(given)
+        tokens = np.full(self.length, -1) if given is None else codec.encode_image(given)
         if known is not None:
             tokens = np.where(known.reshape(-1), tokens, -1)
         template = Template([], [], tokens.tolist())
-        images = generate.paint(self, self.codec, template, n, self.sampling_options(options), on_step)
+        images = generation.sample_rows(
+            self,
+            template,
+            n,
+            None,
+            self.sampling_options(options),
+            results=lambda last: [codec.decode_image(row) for row in last.x.cpu().numpy()],
+            on_step=on_step,
+        )
         return np.stack(images)
 
     def template(self, text: str | None = None, length: int | None = None) -> Template:
-        """What is to be written: a text with [MASK]s and [GAP]s, or nothing given but a length."""
+        """Return the template of a text with [MASK]s and [GAP]s, or an empty template of a length."""
         if text is None:
             length = self.length if length is None else length
             self._check_length(length)
@@ -134,88 +320,29 @@ class Model(ModelParts):
         template = Template.parse(text, self.codec)
         tokens = sum(token != OPEN_GAP for token in template.given)
         if tokens > self.length:
-            raise ValueError(f"this model reads texts of at most {self.length} tokens, found {tokens}")
+            raise ValueError(f"this model's sequences have at most {self.length} tokens, found {tokens}")
         return template
 
     def completion(self, prefix: str = "", suffix: str = "", length: int | None = None) -> Template:
-        """What `complete` fills in."""
+        """Return the template of `complete`."""
         longest = self.length if length is None else length
-        given = sum(map(len, given_sides(prefix, suffix, self.codec)))
+        given = sum(map(len, generation.given_sides(prefix, suffix, self.codec)))
         if longest <= given:
-            raise ValueError(f"prefix and suffix have {given} tokens: nothing is left to write in a length of {longest}")
+            raise ValueError(f"prefix and suffix have {given} tokens: nothing is left to sample in a length of {longest}")
         self._check_length(longest)
         blanks = self.process.blank(1, longest - given)[0].tolist()
         return Template.between(prefix, blanks, suffix, self.codec)
 
     def _check_length(self, length: int) -> None:
         if not 1 <= length <= self.length:
-            raise ValueError(f"this model writes texts of 1 to {self.length} tokens, found a length of {length}")
+            raise ValueError(f"the length of this model's texts is 1 to {self.length} tokens, found {length}")
 
-    def fills_exactly(self, template: Template) -> bool:
-        """Whether filling this in draws from the model's own conditional (with enough steps), and is not a heuristic."""
-        return generate.fills_exactly(self, template)
+    fills_exactly = generation.fills_exactly
+    candidates = generation.candidates
+    denoise = denoising.denoise
 
-    # ---- measuring ------------------------------------------------------------------------------------------------------
+    # ---- likelihoods -------------------------------------------------------------------------------------------------
 
-    def candidates(self, ids: Sequence[int], place: int, t: float, most: int = 8) -> list[tuple[str, float]]:
-        """What could stand at one position of a text on its way (`Step.ids`) at time t, with probabilities, likeliest first."""
-        return generate.candidates(self, list(ids), place, t, most)
-
-    def denoise(
-        self,
-        text: str,
-        at: float = denoise.LEVEL,
-        n: int = 0,
-        steps: int | None = None,
-        seed: int = 0,
-        label: int | str | None = None,
-        guidance_scale: float = 1.0,
-        on_progress: denoise.OnProgress | None = None,
-    ) -> list[Denoised]:
-        """Take the text as x_t, noised up to t = `at`, and return x_0: the most probable token at each position, or n samples.
-
-        With n = 0 the result is one text, each token the mode of p(x_0^i | x_t). Samples come from p(x_0 | x_t) by the method's
-        own sampler, from t to 0. Masked noise changes no token into another, so for a masked model `at` is the share of tokens
-        that random errors have replaced, and samples come from Gibbs sampling (see `unnoise.sampler.metropolis`).
-
-        steps: steps of the sampler (128), or sweeps of Gibbs sampling (4). on_progress: called with the share that is done.
-        """
-        return denoise.denoise(
-            self,
-            text,
-            at,
-            n=n,
-            steps=steps,
-            seed=seed,
-            label=label,
-            guidance_scale=guidance_scale,
-            on_progress=on_progress,
-        )
-
-    def score(
-        self,
-        text: str | Sequence[str],
-        samples: int | None = None,
-        seed: int = 0,
-        error: float = likelihood.SCORE_ERROR,
-        orders: int | None = None,
-    ) -> Score:
-        """−log p of a text, or of several together; a longer text than the model's is scored in windows.
-
-        samples: draws of the bound, at most; 32, or 2 with orders. A standard error takes 16 of a single text.
-        error: standard error to aim for, in bits per character; a pilot of a few draws tells how many it takes. 0 takes all of
-            `samples`.
-        orders: M of the importance-weighted bound, for masked models that do not read the time: tighter as M grows, at as many
-            network calls for each of them as there are tokens.
-        """
-        return likelihood.score(self, [text] if isinstance(text, str) else list(text), samples, seed, error, orders)
-
-    def nats(self, x: Tensor, draws: int = 1, seed: int = 0) -> Tensor:
-        """Draws of the bound for each sequence: x [B, L] → [draws, B] float64."""
-        return likelihood.nats(self, x, draws, seed)
-
-    def bits_per_char(
-        self, texts: SequenceData, windows: int | None, draws: int, seed: int = 0, error: float = 0.0
-    ) -> likelihood.BitsPerChar:
-        """Bits per character (or dimension) over at most so many of the texts, with its standard errors."""
-        return likelihood.bits_per_char(self, texts, windows, draws, seed, error)
+    score = likelihood.score
+    nats = likelihood.nats
+    bits_per_char = likelihood.bits_per_char

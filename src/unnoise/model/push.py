@@ -1,38 +1,36 @@
-"""Uploading a model to the Hugging Face hub, with a card, in our own format or in a published layout.
-
-What a model says of itself in the table of a card: the rows that `unnoise info` knows, without measuring anything.
-"""
+"""Uploads to the Hugging Face hub, with a model card, in our own format or in a published layout."""
 
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from unnoise.checkpoint.published.hub import README, Upload
 from unnoise.data import codec_kind
-
-if TYPE_CHECKING:
-    from unnoise.model.model import Model
+from unnoise.model.model import Model
 
 
-def known_rows(model: "Model") -> dict[str, str]:
-    """Method, network, codec, training and recommended sampling, by name; a row of which nothing is known is empty."""
+def known_rows(model: Model) -> dict[str, str]:
+    """Return the rows of a card that need no measurement: method, network, codec, training and recommended sampling."""
+    steps, seconds = model.notes.get("steps"), model.notes.get("seconds")
+    training = [f"{steps:,} steps"] if isinstance(steps, int) else []
+    if isinstance(seconds, int | float):
+        training.append(f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours")
     return {
         "method": f"{model.method.name} ({model.method.title})",
         "network": f"{model.config()['network']['name']}, {model.num_parameters:,} parameters",
         "codec": f"{codec_kind(model.codec)}, {model.codec.vocab} tokens; at most {model.length} of them",
-        "training": _training(model),
+        "training": ", ".join(training),
         "recommended sampling": ", ".join(f"{name} {value}" for name, value in model.sampling.items()),
     }
 
 
 def table(rows: dict[str, str]) -> str:
-    """Rows as a table in Markdown, without those that are empty."""
+    """Return the rows that are not empty as a Markdown table."""
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {words} |" for name, words in rows.items() if words)])
 
 
-def made_card(model: "Model", name: str) -> str:
-    """A card for a model that has none: what it is, and the bits that its training measured on held-out texts."""
+def made_card(model: Model, name: str) -> str:
+    """Return a card for a model without one, with the held-out bits that its training measured."""
     rows = known_rows(model)
     bits = model.notes.get("valid_bits_per_char")
     if isinstance(bits, int | float):
@@ -42,26 +40,19 @@ def made_card(model: "Model", name: str) -> str:
     return f"# {name}\n\nA discrete diffusion model. {model.method.paper}\n\n{table(rows)}\n"
 
 
-def _training(model: "Model") -> str:
-    steps, seconds = model.notes.get("steps"), model.notes.get("seconds")
-    shown = [f"{steps:,} steps"] if isinstance(steps, int) else []
-    if isinstance(seconds, int | float):
-        shown.append(f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours")
-    return ", ".join(shown)
-
-
 @dataclass(frozen=True)
 class Pushed:
-    """What was uploaded. url: of the repository. files: their sizes in bytes, by name."""
+    """An upload. url: URL of the repository. files: size of each file in bytes."""
 
     url: str
     files: dict[str, int]
 
 
 def push(
-    model: "Model",
+    model: Model,
     upload: Upload,
     to: str | None = None,
+    *,
     private: bool = False,
     message: str | None = None,
     license: str | None = None,
@@ -81,8 +72,8 @@ def push(
         return Pushed(upload.send(folder, private, words), sizes)
 
 
-def readme(model: "Model", repo_id: str, to: str | None, license: str | None) -> str:
-    """README.md: front matter for the hub, the model's own card or one that is made, and how to load it."""
+def readme(model: Model, repo_id: str, to: str | None, license: str | None) -> str:
+    """Return README.md: front matter for the hub, the card, and instructions for loading."""
     from huggingface_hub import ModelCardData
 
     method = model.method.name.partition(":")[0]

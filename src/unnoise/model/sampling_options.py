@@ -1,28 +1,23 @@
-"""Options for sampling: keywords of `Model.generate` and the other sampling methods, options of the commands, and the part
-of them that a model can recommend. This module does not import torch.
+"""Options for sampling: keywords of `Model.generate` and related methods, and options of the commands.
+
+A model can recommend values for some of them. This module does not import torch.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from unnoise.registry import check_keywords, check_options, option
+from unnoise.registry import check_options, option
 
 if TYPE_CHECKING:
-    from unnoise.model.model import Model
     from unnoise.sampler import Sampler
 else:
     Sampler = Any
 
-RECOMMENDED = (
-    "sampler",
-    "steps",
-    "temperature",
-    "top_p",
-)  # what a model can recommend, under `sampling` in config.json
+RECOMMENDED = ("sampler", "steps", "temperature", "top_p")  # options that a model can recommend, in its config.json
 STEPS = 128  # the default number of network calls
 MAX_STEPS = 1_000_000
-MAX_GUIDANCE = 100
+MAX_GUIDANCE_SCALE = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +38,7 @@ class SamplingOptions:
     """Seed of the random numbers; sample i depends on the seed and on i alone."""
     label: int | str | None = None
     """Class of the samples (a name or a number), for a model trained with labels."""
-    guidance_scale: float = option(1.0, min=-MAX_GUIDANCE, max=MAX_GUIDANCE)
+    guidance_scale: float = option(1.0, min=-MAX_GUIDANCE_SCALE, max=MAX_GUIDANCE_SCALE)
     """Guidance scale of the label; 1 is the model's own conditional distribution."""
 
     def __post_init__(self) -> None:
@@ -51,28 +46,18 @@ class SamplingOptions:
         if self.guidance_scale != 1 and self.label is None:
             raise ValueError("guidance_scale needs a label: give one")
 
-    @staticmethod
-    def of(options: Mapping[str, Any]) -> "SamplingOptions":
-        """Return the options given by keyword, or raise ValueError with the nearest keyword."""
-        check_keywords(SamplingOptions, options, "sampling")
-        return SamplingOptions(**options)
-
-    def with_defaults(self, recommended: Mapping[str, Any]) -> "SamplingOptions":
-        """Return these options, with the recommended values of a model for those that are not set."""
-        return replace(self, **self.taken(recommended))
-
-    def taken(self, recommended: Mapping[str, Any]) -> dict[str, Any]:
+    def applicable(self, recommended: Mapping[str, Any]) -> dict[str, Any]:
         """Return the recommended values that apply. A sampler object and fields set in a sampler's name take precedence."""
         if self.sampler is not None and not isinstance(self.sampler, str):
             return {}
         named = self.sampler or ""
-        taken = {key: value for key, value in recommended.items() if vars(self)[key] is None and f"{key}=" not in named}
+        found = {key: value for key, value in recommended.items() if vars(self)[key] is None and f"{key}=" not in named}
         if self.temperature == 0:  # the most probable token is in every top-p set
-            taken.pop("top_p", None)
-        return taken
+            found.pop("top_p", None)
+        return found
 
     def resolve(self, own: "Sampler") -> "Sampler":
-        """Return the sampler for these options; `own` is the method's."""
+        """Return the sampler for these options. own: the method's sampler."""
         from unnoise.sampler.sampler_base import SteppedSampler
         from unnoise.sampler_table import named_sampler
 
@@ -91,16 +76,3 @@ class SamplingOptions:
         """Return whether samples follow the network's own distribution, given enough steps."""
         sampler = self.resolve(own)
         return sampler.temperature == sampler.top_p == self.guidance_scale == 1 and sampler.keeps_distribution
-
-
-def checked_sampling(model: "Model", found: Any) -> dict[str, Any]:
-    """Return the sampling options that a model recommends, or raise ValueError if the model cannot sample with them."""
-    if not isinstance(found, dict):
-        raise ValueError(f"they must be a table of some of {', '.join(RECOMMENDED)}, found {found!r}")
-    for name, value in found.items():
-        if name not in RECOMMENDED:
-            raise ValueError(f"{name!r} cannot be recommended: use some of {', '.join(RECOMMENDED)}")
-        if value is None or (name == "sampler" and not isinstance(value, str)):
-            raise ValueError(f"{name} must be {'the name of a sampler' if name == 'sampler' else 'a number'}, found {value!r}")
-    model.check_sampler(SamplingOptions(**found).resolve(model.method.sampler))
-    return {name: found[name] for name in RECOMMENDED if name in found}

@@ -1,9 +1,4 @@
-"""Training callbacks, their reports, and the JSON log.
-
-Experiment trackers as callbacks: TensorBoard, Weights & Biases, trackio.
-
-Profiling of training steps with torch.profiler.
-"""
+"""Training callbacks: the JSON log, experiment trackers (TensorBoard, Weights & Biases, trackio) and the profiler."""
 
 import importlib
 import json
@@ -21,6 +16,10 @@ if TYPE_CHECKING:
     from unnoise.training.trainer import TrainingRun
 
 LOG = "log.jsonl"
+TRACKERS = ("tensorboard", "wandb", "trackio")
+MISSING = "--track {0} needs the package {0}: pip install {0}"
+TRACE, TABLE = "profile.json", "profile.txt"
+FIRST = 5  # unprofiled steps at the start, in which caches fill
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ class Callback:
         """Handle the end of an evaluation."""
 
     def before_save(self, run: "TrainingRun") -> None:
-        """Before each checkpoint, and at the end of a run that writes no files; may add to `run.model.extra_files`."""
+        """Handle the start of each checkpoint, and the end of a run without files; may add to `run.model.extra_files`."""
 
     def on_save(self, folder: Path) -> None:
         """Handle a checkpoint written to a folder."""
@@ -113,10 +112,6 @@ class JsonLog(Callback):
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(values) + "\n")
-
-
-TRACKERS = ("tensorboard", "wandb", "trackio")
-MISSING = "--track {0} needs the package {0}: pip install {0}"
 
 
 class _Writer(Protocol):
@@ -171,10 +166,6 @@ def _project(name: str, out: Path, options: Mapping[str, Any]) -> _Writer:
         raise ValueError(MISSING.format(name)) from error
     package.init(project="unnoise", name=out.name, config=dict(options))
     return package  # pyright: ignore[reportReturnType]
-
-
-TRACE, TABLE = "profile.json", "profile.txt"
-FIRST = 5  # unprofiled steps at the start, in which caches fill
 
 
 class Profiler(Callback):

@@ -241,7 +241,7 @@ def load_state(run: "TrainingRun", out: Path) -> str:
         run.curve = [(int(step), float(bits), float(error)) for step, bits, error in about["curve"]]
         run.bad = int(about["bad"])
         if run.average is not None:
-            run.average.restore(int(about["averaged"]))
+            run.average.steps = int(about["averaged"])
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"the checkpoint {folder} does not record the progress of the run ({error})") from error
     if distributed.rank() == 0:

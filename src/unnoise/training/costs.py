@@ -1,8 +1,6 @@
-"""What weights, activations and arithmetic cost; the formulas are in training/plan.py, which puts them together.
+"""Memory, traffic and arithmetic of a training run. The formulas are explained in training/plan.py."""
 
-Floating-point utilisation of a run, relative to a plain matrix product.
-"""
-
+import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,26 +21,28 @@ from unnoise.training.optim import split
 from unnoise.training.training_options import Loss, RunOptions
 
 Precision = Literal["bf16", "float32"]
-ACTIVATIONS = {  # bytes a token and feature of a block: float32, bf16
+ACTIVATIONS = {  # bytes per token and feature of a block: float32, bf16
     "convolution": (4, 2),
     "attention": (4 + 4 + 12 + 8 + 4, 4 + 2 + 6 + 8 + 4 + 2),  # norm, qkv's input and output (and in float32), q and k, output
     "perceptron": (4 + 4 + 16 + 16, 4 + 2 + 8 + 16 + 8),  # norm, up's input, ReLU (and in float32), down's input
     "adaLN": (4, 4),  # for each of the two norms
 }
-POINTER = 34  # bytes for each pair of positions: scores, sums, which token and whether it is seen
+POINTER = 34  # bytes per pair of positions: scores, sums, token and visibility
 HEAD = {"masked mean": 3.2, "masked score": 4.4, "mean": 5.0, "score": 3.0}  # peak in tensors of [n, V] float32
+SIZE, TIMES = 768, 4  # of the matrix product that measures the speed of a device
 
 
 # ---- weights -------------------------------------------------------------------------------------------------------------
 
 
 class Weights:
-    """The weights of a run and what is kept beside them, on each of `devices`; those of the process are not sharded."""
+    """The weights of a run on `devices` devices, with gradients, moments, averages and buffers.
 
-    def __init__(
-        self, network: nn.Module, process: nn.Module, options: RunOptions, devices: int, precision: Precision, shard: bool
-    ):
-        self.options, self.devices, self.shard = options, devices, shard
+    The weights of the process are never sharded.
+    """
+
+    def __init__(self, network: nn.Module, process: nn.Module, options: RunOptions, *, devices: int, precision: Precision):
+        self.options, self.devices, self.shard = options, devices, options.shard
         self.compute = 2 if precision == "bf16" else 4
         self.network = list(network.parameters())
         self.process = [weight for weight in process.parameters() if weight.requires_grad]
@@ -54,17 +54,17 @@ class Weights:
 
     @property
     def count(self) -> int:
-        """How many numbers are learned."""
+        """The number of learned parameters."""
         return _count(self.network) + _count(self.process)
 
     def on_device(self, weights: Iterable[Tensor]) -> int:
-        """How many numbers of these weights of the network a device holds, the first device where they are not alike."""
+        """Return how many of these parameters the first device holds, which holds the most."""
         if not self.shard:
             return _count(weights)
         return sum(-(-weight.shape[0] // self.devices) * (weight.numel() // weight.shape[0]) for weight in weights)
 
     def memory(self) -> dict[str, float]:
-        """Bytes on each device of everything but activations."""
+        """Return the bytes per device without activations."""
         held = self.on_device(self.network) + _count(self.process)
         moments = 2 * held - (self.on_device(self.matrices) if self.options.optimizer == "muon" else 0)
         found = {"weights": 4.0 * held, "gradients": 4.0 * held, "moments": 4.0 * moments}
@@ -77,7 +77,7 @@ class Weights:
         return found
 
     def traffic(self, parts: int) -> dict[str, float]:
-        """Bytes that each device sends in a step whose batch it computes in so many parts."""
+        """Return the bytes that a device sends in a step. parts: number of parts of its share of the batch."""
         others = (self.devices - 1) / self.devices
         if self.shard:
             count = _count(self.network)
@@ -97,7 +97,7 @@ def _count(weights: Iterable[Tensor]) -> int:
 
 
 def activation_bytes(network: nn.Module, precision: Precision, dropout: bool) -> tuple[float | None, float | None]:
-    """What is kept of each token for the gradient: all of it, and with checkpointing; None where the network is not ours."""
+    """Return the bytes per token kept for the gradient, without and with checkpointing; None for other networks."""
     if not isinstance(network, Transformer):
         return None, None
     column, width = int(precision == "bf16"), network.shape.width
@@ -115,7 +115,7 @@ def _block_bytes(block: Block, column: int, dropout: bool) -> int:
 
 
 def head_bytes(method: Method, vocab: int) -> float:
-    """Peak bytes of the head's output and of the loss, for each position that is asked."""
+    """Return the peak bytes of the head's output and the loss, per position of the head."""
     kind = "score" if issubclass(method.parameterization.prediction, (ScorePrediction, RatioPrediction)) else "mean"
     process = method.process(vocab)
     outputs = method.parameterization.network_config(process, 1, method.time_free)["outputs"]
@@ -127,9 +127,11 @@ def head_bytes(method: Method, vocab: int) -> float:
 
 @dataclass(frozen=True)
 class Work:
-    """Positions for each token of the data: what the network reads with gradient, and without; where its head is asked.
+    """Positions per token of the data, averaged over steps.
 
-    most_read, most_asked: with gradient, in the step that needs most, which is what memory must hold.
+    read, asked: positions of the network and of its head, with gradient.
+    read_without_gradient, asked_without_gradient: the same without gradient.
+    most_read, most_asked: maxima of `read` and `asked` over steps, which determine the memory.
     """
 
     read: float
@@ -142,7 +144,7 @@ class Work:
 
 @cache
 def measured_work(method: str, loss: Loss, batches: int = 32, batch: int = 16, length: int = 32) -> Work:
-    """How much of its network a method's objective uses, counted on a small one."""
+    """Return the positions at which a method's objective evaluates the network, counted with a small network."""
     model = Model.build(method, "text8", length=length, width=8, depth=1, heads=1)
     fast = model.method.fast_objective if loss == "fast" else None
     objective: Objective = (fast or model.method.objective)(model.process)
@@ -166,7 +168,7 @@ def measured_work(method: str, loss: Loss, batches: int = 32, batch: int = 16, l
 
 
 def step_flops(network: nn.Module, work: Work, texts: int, length: int, checkpointing: bool = False) -> dict[str, float]:
-    """Operations of one update on all devices, by what they are for."""
+    """Return the operations of one update on all devices, by part of the network."""
     position, head = _used_weights(network)
     tokens = texts * length
     passes = (8 if checkpointing else 6) * work.read + 2 * work.read_without_gradient
@@ -184,44 +186,37 @@ def step_flops(network: nn.Module, work: Work, texts: int, length: int, checkpoi
 
 
 def _used_weights(network: nn.Module) -> tuple[int, int]:
-    """How many weights of matrices are used at every position, and how many by the head."""
+    """Return the number of matrix weights used at every position, and of those of the head."""
     position = head = 0
     for name, layer in network.named_modules():
         matrices = _count(weight for weight in layer.parameters(recurse=False) if weight.dim() == 2)
         if name == "head":
             head += matrices
         elif not isinstance(layer, nn.Embedding | Convolution) and not name.startswith("time_embed") and name[-5:] != "adaln":
-            position += matrices  # but for what is used once a text
+            position += matrices  # time conditioning is computed once per sequence
     return position, head
 
 
 def newton_schulz_flops(shape: Sequence[int]) -> float:
-    """Operations of Muon's five iterations for a matrix."""
+    """Return the operations of Muon's five iterations for a matrix."""
     small, large = sorted(shape)
-    if large >= 2 * small:  # by factors
+    if large >= 2 * small:  # the factor is iterated
         return 4.0 * small * small * large + 34.0 * small**3
     return 10.0 * (2 * small * small * large + small**3)
-
-
-SIZE, TIMES = 768, 4
 
 
 def product_flops(device: torch.device, dtype: torch.dtype | None) -> float:
     """Measure the floating-point operations per second of a matrix product, 2n³ / seconds, the fastest of a few."""
     a = torch.ones(SIZE, SIZE, device=device, dtype=dtype)
-    fastest = float("inf")
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    fastest = math.inf
     for _ in range(TIMES):
-        _wait(device)
+        wait()
         start = time.perf_counter()
         torch.mm(a, a)
-        _wait(device)
+        wait()
         fastest = min(fastest, time.perf_counter() - start)
     return 2 * SIZE**3 / fastest
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def flops_per_token(network: nn.Module) -> float:

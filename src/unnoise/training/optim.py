@@ -1,54 +1,48 @@
-"""The exponential moving average of weights (EMA), by torch's AveragedModel.
+"""Optimizers, learning rate schedules and the exponential moving average of weights (EMA).
 
-Learning rate schedules: warm-up and cool-down.
+The default is Muon for the matrices of the blocks and Adam for all other weights; AdamW for everything is an option.
 
-Muon for the matrices of the blocks, torch's Adam for everything else; or torch's AdamW for all.
-
-Muon (Keller Jordan, 2024) replaces the momentum of a matrix by its nearest orthogonal one, by five Newton–Schulz iterations.
-torch.optim.Muon runs them in bfloat16, which crawls on CPUs without it; here they run in the dtype of the weights.
+Muon (Keller Jordan, 2024) replaces the momentum of a matrix by the nearest orthogonal matrix, with five Newton–Schulz
+iterations. torch.optim.Muon runs them in bfloat16, which is slow on most CPUs; here they run in the dtype of the weights.
 """
 
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, overload
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel
 
 from unnoise import distributed
 from unnoise.training.parallel import local, shard_of
 from unnoise.training.training_options import TrainingOptions
 
+# ---- averaged weights ----------------------------------------------------------------------------------------------------
+
 
 class WeightAverage:
-    """ŵ ← d·ŵ + (1 − d)·w after each step, d = min(decay, (1 + n)/(10 + n)) after n steps.
+    """ŵ ← d·ŵ + (1 − d)·w after each step, with d = min(decay, (1 + n)/(10 + n)) after n ≥ 1 steps, and ŵ ← w at the first.
 
     The warm-up lets the average forget the initial weights. Without it, and with a decay of 0.9999, they would still be nine
     tenths of the average after a thousand steps.
+
+    weights: averaged weights by name.
+    steps: number n of steps.
     """
 
     def __init__(self, module: nn.Module, decay: float):
-        self.module = module
-        self.live = nn.ParameterList(module.parameters())  # possibly sharded
-        copies = nn.ParameterList(nn.Parameter(weight.detach().clone()) for weight in self.live)
-        self.averaged = AveragedModel(copies, avg_fn=lambda mean, now, n: mean.lerp(now, 1 - warmed(decay, int(n))))
+        self.module, self.decay, self.steps = module, decay, 0
+        self.weights = {name: weight.detach().clone() for name, weight in module.named_parameters()}
 
-    @property
-    def weights(self) -> dict[str, Tensor]:
-        """Averaged weights by name."""
-        names = [name for name, _ in self.module.named_parameters()]
-        return {name: weight.detach() for name, weight in zip(names, self.averaged.module.parameters(), strict=True)}
-
+    @torch.no_grad()
     def update(self) -> None:
         """Update the average after a step."""
-        self.averaged.update_parameters(self.live)
-
-    def restore(self, steps: int) -> None:
-        """Resume with `weights`, which hold the average after `steps` steps."""
-        self.averaged.n_averaged.fill_(steps)
+        new = 1 - min(self.decay, (1 + self.steps) / (10 + self.steps)) if self.steps else 1.0
+        for name, weight in self.module.named_parameters():
+            self.weights[name].lerp_(weight, new)
+        self.steps += 1
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
@@ -61,16 +55,14 @@ class WeightAverage:
             put_parameters(self.module, kept)
 
 
-def warmed(decay: float, steps: int) -> float:
-    """Return the decay after a number of steps."""
-    return min(decay, (1 + steps) / (10 + steps))
-
-
 @torch.no_grad()
 def put_parameters(module: nn.Module, values: Mapping[str, Tensor]) -> None:
     """Copy values into the parameters of a module, by name."""
     for name, weight in module.named_parameters():
         weight.copy_(values[name])
+
+
+# ---- learning rates ------------------------------------------------------------------------------------------------------
 
 
 def learning_rate_factor(progress: float, options: TrainingOptions) -> float:
@@ -103,17 +95,16 @@ def _warmup(progress: float, options: TrainingOptions) -> tuple[float, float]:
     return options.warmup_steps / options.steps, min(1.0, (progress * options.steps + 1) / options.warmup_steps)
 
 
+# ---- Muon ----------------------------------------------------------------------------------------------------------------
+
 COEFFICIENTS = 3.4445, -4.7750, 2.0315  # a, b, c
-DEFAULTS = TrainingOptions()
-BETA1 = 0.9  # of Adam and AdamW
-PROCESS = "objective."  # prefix of the parameters that a process learns, which an objective holds
 
 
 def orthogonal(matrix: Tensor, iterations: int = 5) -> Tensor:
-    """About U·Vᵀ of matrix = U·S·Vᵀ (singular values between 0.7 and 1.2): [n, m] → [n, m].
+    """Return approximately U·Vᵀ of matrix = U·S·Vᵀ, with singular values between 0.7 and 1.2: [n, m] → [n, m].
 
-    X ← (aI + bA + cA²)·X with A = XXᵀ, from X = matrix/‖matrix‖. Where the matrix is at least twice as long as wide, what is
-    iterated is not X but its factor P, X = P·X_0: every factor is a polynomial of the first A, so they commute, and
+    The iteration is X ← (aI + bA + cA²)·X with A = XXᵀ, from X = matrix/‖matrix‖. If one side is at least twice as long as the
+    other, the factor P of X = P·X_0 is iterated instead. All factors are polynomials of the first A, so they commute, and
     A ← (aI + bA + cA²)·A·(aI + bA + cA²) needs only products of the smaller size.
     """
     x = matrix / (matrix.norm() + 1e-7)
@@ -153,15 +144,11 @@ class Muon(torch.optim.Optimizer):
     def __init__(self, matrices: Iterable[nn.Parameter], lr: float = 0.02, momentum: float = 0.95):
         super().__init__(matrices, {"lr": lr, "momentum": momentum})
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """One update; closure: computes the loss and its gradients once more, as in torch."""
+    def step(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, closure: Callable[[], float] | None = None
+    ) -> float | None:
+        """Update the weights. closure: function that computes the loss and the gradients again, as in torch."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -175,7 +162,7 @@ class Muon(torch.optim.Optimizer):
         return loss
 
     def _direction(self, weight: nn.Parameter, most: float) -> Tensor:
-        """The gradient with Nesterov momentum: [n, m]."""
+        """Return the gradient with Nesterov momentum: [n, m]."""
         assert weight.grad is not None
         state = self.state[weight]
         if not state:
@@ -187,10 +174,10 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal_each(matrices: Sequence[Tensor]) -> list[Tensor]:
-    """`orthogonal` of each, computed by one process each and sent to the others.
+    """Return `orthogonal` of each matrix. Each is computed by one process, its owner, and sent to the others.
 
-    Matrices that every process has whole are sent whole, all of an owner at once. Those that are shared out by rows are
-    gathered at their owners, and each process gets its rows back.
+    Replicated matrices are broadcast, all matrices of an owner at once. Matrices that are sharded by rows are gathered at their
+    owners, and each process receives its rows back.
     """
     if distributed.world() == 1 or not matrices:
         return [orthogonal(matrix) for matrix in matrices]
@@ -215,7 +202,7 @@ def _of_copies(matrices: Sequence[Tensor], owner: Sequence[int]) -> list[Tensor]
 
 def _of_shards(matrices: Sequence[Tensor], owner: Sequence[int]) -> list[Tensor]:
     count, mine = distributed.world(), distributed.rank()
-    sizes = [-(-matrix.shape[0] // count) for matrix in matrices]  # rows of a part, the last of which are filled with zeros
+    sizes = [-(-matrix.shape[0] // count) for matrix in matrices]  # rows of a shard; the last shards are padded
     gathered, updates, sent = [], [], []
     for matrix, who, size in zip(matrices, owner, sizes, strict=True):
         rows = _padded(local(matrix), size)
@@ -234,12 +221,11 @@ def _of_shards(matrices: Sequence[Tensor], owner: Sequence[int]) -> list[Tensor]
 
 
 def _padded(rows: Tensor, size: int) -> Tensor:
-    """With rows of zeros up to so many: [n, m] → [size, m]."""
     return torch.nn.functional.pad(rows, (0, 0, 0, size - len(rows))).contiguous()
 
 
 def owners(costs: Sequence[float], processes: int) -> list[int]:
-    """Which process does which task, the dearest first and each by the one that has least to do."""
+    """Assign tasks to processes, the most expensive first, each to the process with the least work: [tasks] ranks."""
     load, chosen = [0.0] * processes, [0] * len(costs)
     for task in sorted(range(len(costs)), key=lambda i: -costs[i]):
         chosen[task] = load.index(min(load))
@@ -247,10 +233,18 @@ def owners(costs: Sequence[float], processes: int) -> list[int]:
     return chosen
 
 
+# ---- the optimizers of a run ---------------------------------------------------------------------------------------------
+
+DEFAULTS = TrainingOptions()
+BETA1 = 0.9  # of Adam and AdamW
+PROCESS = "objective."  # prefix of the parameters of the process, which an objective holds
+
+
 def optimizers(module: nn.Module, options: TrainingOptions = DEFAULTS) -> list[torch.optim.Optimizer]:
     """Return Muon for the matrices of the blocks and torch's Adam for the rest, or torch's AdamW for everything.
 
-    In both, the parameters of the process have a learning rate of their own, `options.process_lr`."""
+    The learning rate of the parameters of the process is `options.process_lr`.
+    """
     fused = all(weight.device.type in ("cpu", "cuda") for weight in module.parameters())
     betas = BETA1, options.beta2
     if options.optimizer == "adamw":
@@ -261,7 +255,7 @@ def optimizers(module: nn.Module, options: TrainingOptions = DEFAULTS) -> list[t
     made: list[torch.optim.Optimizer] = []
     if matrices:
         made.append(Muon(matrices.values(), options.muon_lr))
-    for sharded in (True, False):  # Adam cannot mix them
+    for sharded in (True, False):  # one Adam cannot hold both kinds
         network, process = [], []
         for name, weight in others.items():
             if (shard_of(weight) is not None) is sharded:
@@ -276,8 +270,7 @@ def optimizers(module: nn.Module, options: TrainingOptions = DEFAULTS) -> list[t
 
 
 def split(module: nn.Module) -> tuple[dict[str, nn.Parameter], dict[str, nn.Parameter]]:
-    """Names and weights for Muon (matrices of linear layers, but not the output head, nor single rows) and for Adam (the
-    rest)."""
+    """Return the weights for Muon (matrices of linear layers except the output head and single rows) and for Adam, by name."""
     matrices, others = {}, {}
     linear = {
         id(layer.weight)
@@ -290,17 +283,17 @@ def split(module: nn.Module) -> tuple[dict[str, nn.Parameter], dict[str, nn.Para
 
 
 def adamw_groups(module: nn.Module, options: TrainingOptions) -> list[list[dict[str, Any]]]:
-    """AdamW's groups of weights: those that decay and those that do not; and, by themselves, what the process learns, which is
-    never shared out over processes.
+    """Return AdamW's groups of weights: those of the network with and without decay, then those of the process.
 
-    Matrices are weights of two axes or more that are no embeddings.
+    The weights of the process are never sharded, so they need a separate optimizer. Matrices are weights with two axes or
+    more that are no embeddings.
     """
     embeddings = {id(layer.weight) for layer in module.modules() if isinstance(layer, nn.Embedding)}
-    decayed, kept, learned_by_process = [], [], []
+    decayed, kept, of_process = [], [], []
     for name, weight in module.named_parameters():
         matrix = weight.dim() >= 2 and id(weight) not in embeddings
         if name.startswith(PROCESS):
-            learned_by_process.append(weight)
+            of_process.append(weight)
         elif matrix or options.weight_decay_on == "all":
             decayed.append(weight)
         else:
@@ -309,6 +302,6 @@ def adamw_groups(module: nn.Module, options: TrainingOptions) -> list[list[dict[
         {"params": decayed, "lr": options.lr, "weight_decay": options.weight_decay},
         {"params": kept, "lr": options.lr, "weight_decay": 0.0},
     ]
-    process = [{"params": learned_by_process, "lr": options.process_lr or options.lr, "weight_decay": 0.0}]
+    process = [{"params": of_process, "lr": options.process_lr or options.lr, "weight_decay": 0.0}]
     found = [[group for group in groups if group["params"]] for groups in (network, process)]
     return [groups for groups in found if groups]

@@ -1,12 +1,8 @@
-"""Training over several processes with DistributedDataParallel or FSDP2 (`fully_shard`).
+"""Parallel training with DistributedDataParallel or FSDP2 (`fully_shard`), and memory settings of a run.
 
 With DDP every process has a copy of weights, gradients and moments, and gradients are averaged. With FSDP2 each process has 1/n
 of all three: the weights of a block are gathered before it computes and freed afterwards, and gradients are reduce-scattered.
 The modules of torch for FSDP2 take a second to import, so they are imported only where they are used.
-
-Memory that one step frees is kept for the next, on a CPU with glibc.
-
-Loss of a batch as one module, as DistributedDataParallel needs it.
 """
 
 import contextlib
@@ -27,7 +23,6 @@ from torch.utils.checkpoint import checkpoint
 
 from unnoise import distributed
 from unnoise.model.model import Model
-from unnoise.network.parameterization import Parameterization
 from unnoise.objective import Objective
 from unnoise.rng import RowGenerator, uniform
 from unnoise.training.training_options import TrainingOptions
@@ -40,15 +35,15 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 DEFAULTS = {M_TRIM_THRESHOLD: 128 * 1024, M_MMAP_MAX: 65_536}
 KEEP = {M_TRIM_THRESHOLD: 2**31 - 1, M_MMAP_MAX: 0}
 STEPS = 100  # steps between two calls of malloc_trim
+UNLABELLED_SHARE = 0.1  # fraction of labels hidden from the network, for classifier-free guidance
 
 
 @contextlib.contextmanager
 def retained_memory(device: torch.device) -> Iterator[None]:
-    """Let glibc keep freed memory, instead of returning it to the system, for as long as this lasts.
+    """Let glibc keep freed memory instead of returning it to the system, for the duration of the context.
 
-    The tensors of a step are freed and allocated again at the next. By default large ones return to the system in between and
-    come back as new pages, each of which must be cleared: at a vocabulary of 8,192 that takes a fifth of a step
-    (benchmarks/allocator.py).
+    The tensors of a step are freed and allocated again in the next step. By default glibc returns large ones to the system,
+    which must clear their pages again: with a vocabulary of 8,192 this takes a fifth of a step (benchmarks/allocator.py).
     """
     library = glibc() if device.type == "cpu" else None
     if library is None:
@@ -65,7 +60,7 @@ def retained_memory(device: torch.device) -> Iterator[None]:
 
 
 def trim_memory(step: int, device: torch.device) -> None:
-    """Return unused memory to the system every hundred steps: batches of many shapes leave gaps that would add up."""
+    """Return unused memory to the system every hundred steps, since batches of many shapes fragment it."""
     if device.type == "cpu" and step % STEPS == 0 and (library := glibc()) is not None:
         library.malloc_trim(0)
 
@@ -74,9 +69,6 @@ def trim_memory(step: int, device: torch.device) -> None:
 def glibc() -> ctypes.CDLL | None:
     """Return the C library if it is glibc."""
     return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
-
-
-UNLABELLED_SHARE = 0.1  # fraction of labels hidden from the network, for classifier-free guidance
 
 
 class BatchLoss(nn.Module):
@@ -93,17 +85,12 @@ class BatchLoss(nn.Module):
         self.learned = nn.ModuleDict({"network": model.network, "objective": objective})
 
     def forward(self, x: Tensor, label: Tensor | None, generator: RowGenerator) -> Tensor:
-        denoiser = self._conditioned(label, generator)
+        denoiser, count = self.model.denoiser, len(self.model.labels)
+        if label is not None and count:  # hide a tenth of the labels
+            known = uniform(label.shape, label.device, generator) >= UNLABELLED_SHARE
+            denoiser = denoiser.condition(torch.where(known, label, count))
         with nullcontext() if self.dtype is None else torch.autocast(x.device.type, self.dtype):
             return self.objective(denoiser.with_dropout(self.dropout, generator) if self.dropout else denoiser, x, generator)
-
-    def _conditioned(self, label: Tensor | None, generator: RowGenerator) -> Parameterization:
-        """Return the denoiser conditioned on the labels of the batch, with a tenth of them hidden."""
-        count = len(self.model.labels)
-        if label is None or not count:
-            return self.model.denoiser
-        known = uniform(label.shape, label.device, generator) >= UNLABELLED_SHARE
-        return self.model.denoiser.condition(torch.where(known, label, count))
 
 
 def product_dtype(precision: str, device: torch.device) -> torch.dtype | None:
@@ -177,6 +164,7 @@ class RecomputedBlocks:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
+        """Recompute blocks for the duration of the context."""
         for block, forward in self.blocks:
             block.forward = forward
         try:

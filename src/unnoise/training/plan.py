@@ -1,29 +1,30 @@
-"""What a run takes, computed before it begins: weights, memory, traffic, arithmetic, days.
+"""Estimates of the weights, memory, traffic, arithmetic and time of a training run.
 
-The network is built on torch's meta device, which has shapes and no memory. P weights, of them M in the matrices of the blocks;
-N devices; texts of L tokens, D features, V outputs; b = 2 bytes of a number in bf16, else 4.
+The network is built on torch's meta device, without memory for its weights. Notation: P weights, M of them in the matrices of
+the blocks; N devices; sequences of L tokens, D features, V outputs; b = 2 bytes per number in bf16, else 4.
 
-**Memory of a device.** Weights, gradients and averaged weights are float32, 4P bytes each; AdamW's moments are 8P, Muon's
-4M + 8(P − M). Sharded (FSDP2), each weight is cut along its first axis, and a device holds ⌈d₀/N⌉ of its d₀ rows of all these.
-Buffers: autocast's copies of the matrices, 2 bytes a weight, in bf16; the buckets of DistributedDataParallel, 4P; or, sharded,
-the gathered weights (b) and gradients (4) of what is outside the blocks and of two blocks.
-Activations that are kept for the gradient, in bytes for each token and feature of a block: 76 in float32, and 66 in bf16, since
-CUDA's autocast computes norms and squares in float32; 44 and 40 where a block has no attention; 8 more with time conditioning
-(adaLN), 1 for each branch with dropout. With activation checkpointing a block keeps its input alone, 4, and one block at a time
-is computed again. Head and loss: 3.2 (masked noise, mean), 4.4 (masked noise, score), 5 (mean) or 3 (score) tensors of [n, V]
-float32 at their peak (measured by `benchmarks/memory.py`), n being the positions at which the head is asked. What the step that
-needs most needs is counted; torch's own context, and what its allocator cannot use, are not.
+**Memory of a device.** Weights, gradients and averaged weights are float32, 4P bytes each. AdamW's moments take 8P bytes,
+Muon's 4M + 8(P − M). FSDP2 shards each weight along its first axis: a device holds ⌈d₀/N⌉ of d₀ rows of all these. Buffers:
+autocast's copies of the matrices in bf16, 2 bytes per weight; the buckets of DistributedDataParallel, 4P bytes; with FSDP2 the
+gathered weights (b) and gradients (4) of two blocks and of everything outside the blocks.
 
-**Work of a step.** How often an objective calls the network, with gradient and without, and at how many positions it asks the
-head, is counted on a small network. Forward is 2 operations for each weight of a linear layer and position, the gradient
-4 more; attention is 4·L·D forward for each position and layer, half of that if causal. Checkpointing computes the blocks twice.
-The last block's perceptron, which runs where the head is asked, is counted everywhere. Not counted: convolutions, norms,
-embeddings, the optimiser but for Muon's Newton–Schulz, which the devices share out: 10·(2k²l + k³) for a matrix of k ≤ l, or
-4k²l + 34k³ where 2k ≤ l. The time is that over N devices of a given speed, used to a given share; traffic is taken to
-be hidden behind it.
+Activations kept for the gradient, in bytes per token and feature of a block: 76 in float32, and 66 in bf16, since CUDA's
+autocast computes norms and squares in float32; 44 and 40 in a block without attention; 8 more with time conditioning (adaLN), 1
+more per branch with dropout. With activation checkpointing a block keeps only its input (4), and one block at a time is
+recomputed. Head and loss: 3.2 (masked noise, mean), 4.4 (masked noise, score), 5 (mean) or 3 (score) tensors of [n, V] float32
+at their peak (measured by `benchmarks/memory.py`), for n positions of the head. The estimate is for the step with the most
+positions. It does not include torch's context and memory that its allocator cannot use.
 
-**Traffic**, bytes that each device sends in a step: 2(N − 1)/N·4P for DistributedDataParallel's all-reduce; sharded, (N − 1)/N
-of 2bP for the two all-gathers of each part of the batch, and of 4P for one reduce-scatter; for Muon (N − 1)/N·4M.
+**Arithmetic of a step.** The network calls of an objective and the positions of the head, with and without gradient, are
+counted with a small network. The forward pass takes 2 operations per weight of a linear layer and position, the backward pass 4
+more; attention takes 4·L·D forward per position and layer, half of it if causal. Checkpointing computes the blocks twice. The
+perceptron of the last block, which only runs at the positions of the head, is counted everywhere. Muon's Newton–Schulz
+iterations, which are split over the devices, take 10·(2k²l + k³) for a matrix with sides k ≤ l, or 4k²l + 34k³ if 2k ≤ l. Not
+counted: convolutions, norms, embeddings and the rest of the optimizer. The time assumes N devices with a given speed and
+utilisation, and traffic that overlaps with the arithmetic.
+
+**Traffic** in bytes that each device sends per step: 2(N − 1)/N·4P for DistributedDataParallel's all-reduce; with FSDP2, (N −
+1)/N of 2bP for the two all-gathers of each part of the batch, and of 4P for one reduce-scatter; (N − 1)/N·4M for Muon.
 """
 
 import math
@@ -36,7 +37,6 @@ from torch import nn
 
 from unnoise.data import codec as make_codec
 from unnoise.method_table import Method, method as method_named
-from unnoise.model.parts import needed_fields
 from unnoise.network.network_base import build_network
 from unnoise.network.transformer import sized
 from unnoise.training.costs import (
@@ -56,7 +56,7 @@ DAY = 86_400.0  # seconds
 
 @dataclass(frozen=True)
 class Devices:
-    """What a run is computed on: how many, operations a second each, bytes of memory each, and the share of that speed."""
+    """The devices of a run: their number, and the operations per second, bytes of memory and utilisation of each."""
 
     count: int
     flops: float
@@ -66,7 +66,7 @@ class Devices:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run takes; memory and traffic in bytes, of one device. What is not known is None."""
+    """Estimates for a run. Memory and traffic are in bytes per device; unknown values are None."""
 
     parameters: int
     texts_per_update: int
@@ -88,17 +88,12 @@ class Plan:
     days: float | None
 
 
-def plan(
-    options: RunOptions,
-    devices: Devices,
-    vocab: int,
-    image: tuple[int, ...] = (),
-) -> Plan:
-    """The plan of a run over `vocab` tokens, or images of a shape."""
+def plan(options: RunOptions, devices: Devices, vocab: int, image: tuple[int, ...] = ()) -> Plan:
+    """Return the estimates for a run. vocab: vocabulary size. image: shape of an image, for data of images."""
     precision: Precision = "float32" if options.precision == "float32" else "bf16"
     method = method_named(options.method)
     network, length = meta_network(options, method, vocab, image)
-    held = Weights(network, method.process_for(vocab, image), options, devices.count, precision, options.shard)
+    held = Weights(network, method.process_for(vocab, image), options, devices=devices.count, precision=precision)
     work = measured_work(options.method, options.loss)
     share = -(-options.batch // devices.count)
     at_once = min(options.device_batch or -(-share // (options.accumulate or 1)), share)
@@ -140,17 +135,17 @@ def plan(
 
 
 def meta_network(options: RunOptions, method: Method, vocab: int, image: Sequence[int] = ()) -> tuple[nn.Module, int]:
-    """The network of a run without memory for its weights, and the length of its texts."""
+    """Return the network of a run on the meta device, and the length of its sequences."""
     length = math.prod(image) if image else options.length or LENGTH
     grid = (image[0], length // image[0]) if image else ()
-    needed = needed_fields(method, vocab, length, 0, grid, math.prod(image[2:]))
+    needed = method.network_fields(vocab, length, grid=grid, channels=math.prod(image[2:]))
     wished = sized(options.size, options.width, options.depth, options.heads)
     with torch.device("meta"):
         return build_network(options.network, needed, wished), length
 
 
 def vocabulary(codec: str) -> int:
-    """How many tokens a codec has, by its name alone, or ValueError; GPT-2's 50,257 where its folder is not at hand."""
+    """Return the vocabulary size of a codec by its name, or raise ValueError. GPT-2's is known without its folder."""
     kind, _, detail = codec.partition(":" if ":" in codec else "-")
     if kind == "gpt2" and not Path(detail or ".").is_dir():
         return GPT2
@@ -158,4 +153,4 @@ def vocabulary(codec: str) -> int:
         return int(detail or 2048)
     if kind in ("gpt2", "text8", "bytes"):
         return make_codec(codec).vocab
-    raise ValueError(f"the vocabulary of the codec {codec} follows from the data: give --vocab, or a --codec such as text8")
+    raise ValueError(f"the vocabulary of the codec {codec} depends on the data: give --vocab, or a --codec such as text8")

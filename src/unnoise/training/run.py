@@ -1,7 +1,4 @@
-"""Setting up a run from its options: data, model and an earlier state.
-
-`unnoise.train`.
-"""
+"""Training runs from options: stages, data, model and an earlier state; and `unnoise.train`."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -20,16 +17,16 @@ from unnoise.data.mixture import check_same_weights
 from unnoise.data.texts import Source
 from unnoise.files import check_folder
 from unnoise.method_table import Method, method as method_named
-from unnoise.model.io import load, without_weights
+from unnoise.model.io import init_from, load, without_weights
 from unnoise.model.model import Model
-from unnoise.model.warm_start import init_from
 from unnoise.objective import Objective
 from unnoise.registry import check_keywords
 from unnoise.training.callbacks import Callback
 from unnoise.training.checkpointing import FOLDER, has_state, read_options
-from unnoise.training.datasets import FOLDER as STAGES
 from unnoise.training.trainer import Report, TrainingRun
-from unnoise.training.training_options import INITIAL_SHAPE, LENGTH, RunOptions, TrainingOptions, check_unchanged
+from unnoise.training.training_options import INITIAL_SHAPE, LENGTH, MINUTES, RunOptions, TrainingOptions, check_unchanged
+
+STAGES = "stages"  # folder of the runs before the last stage
 
 
 def prepare_run(options: RunOptions, out: Path, resume: bool = False, device: str = "cpu") -> TrainingRun:
@@ -88,7 +85,16 @@ def _started(options: RunOptions, method: Method, source: Source, whole: bool) -
     codec = first.codec if options.codec == AUTO else source.codec(options.codec, options.segment)
     length = codec.length or options.length or first.length
     fields = "" if options.network == RunOptions.network else options.network  # by default the network of the source
-    return init_from(first, method, codec, length, options.seed, source.label_names, whole, fields)
+    return init_from(
+        first,
+        method,
+        codec,
+        length,
+        seed=options.seed,
+        labels=source.label_names,
+        whole_texts=whole,
+        network_fields=fields,
+    )
 
 
 def _run(model: Model, source: Source, options: RunOptions, out: Path, resume: bool) -> TrainingRun:
@@ -105,6 +111,39 @@ def check_out(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file: give a folder")
     check_folder(out)
+
+
+def split_stages(options: RunOptions, out: Path) -> list[tuple[RunOptions, Path]]:
+    """Return the runs that a run consists of, with their folders. The last one is the run itself, with the remaining length.
+
+    "ar=0.5" trains ar for the first half, in OUT/stages/1-ar; "ar=0.4; bd3lm:block=1=0.2" has two stages before the last.
+    """
+    runs: list[tuple[RunOptions, Path]] = []
+    left = 1.0
+    plain = replace(options, stages="")
+    start = options.init
+    for part in filter(None, map(str.strip, options.stages.split(";"))):
+        name, _, share = part.rpartition("=")
+        try:
+            size = float(share)
+        except ValueError:
+            size = -1.0
+        left -= size
+        if not name or not 0 < size < 1 or left <= 0:
+            raise ValueError(
+                f"stages are methods with fractions of the run, in all below 1, such as ar=0.5, found {options.stages!r}"
+            )
+        folder = out / STAGES / f"{len(runs) + 1}-{name.partition(':')[0]}"
+        runs.append((_shortened(replace(plain, method=name, init=start), size), folder))
+        start, plain = str(folder), replace(plain, width=None, depth=None, heads=None, codec="auto")
+    last = replace(_shortened(plain, left), init=start) if runs else options
+    return [*runs, (last, out)]
+
+
+def _shortened(options: RunOptions, share: float) -> RunOptions:
+    if options.steps is not None:
+        return replace(options, steps=max(1, round(options.steps * share)))
+    return replace(options, minutes=(options.minutes or MINUTES) * share)
 
 
 def train(
@@ -137,11 +176,7 @@ def train(
     if isinstance(data, Tensor):
         source, rows = data, None if labels is None else torch.as_tensor(labels)
     else:
-        source, rows = load_source(data, _listed(labels)), None
-    return TrainingRun(model, source, chosen, Path(out) if out else None, objective, rows).run(callbacks)
-
-
-def _listed(labels: Sequence[Any] | Tensor | None) -> list[Any] | None:
-    if labels is None:
-        return None
-    return labels.tolist() if isinstance(labels, Tensor) else list(labels)
+        listed = labels.tolist() if isinstance(labels, Tensor) else None if labels is None else list(labels)
+        source, rows = load_source(data, listed), None
+    run = TrainingRun(model, source, chosen, Path(out) if out else None, objective=objective, labels=rows)
+    return run.run(callbacks)

@@ -1,6 +1,4 @@
-"""Training report and divergence check.
-
-Training loop, for any objective and method.
+"""The training loop, for any method and objective.
 
 Every random number of sequence r in step i is derived from (seed, i, r). The options therefore determine a run, whatever the
 number of processes that share its batches. Its state is weights, moments and the step number. A run that is killed resumes from
@@ -54,6 +52,7 @@ from unnoise.training.parallel import (
 from unnoise.training.training_options import MINUTES, TrainingOptions
 
 DIVERGED = 1e8  # nats per token, or bits per character, above which a run has diverged
+EVALUATION_DRAWS = 2
 
 
 @dataclass
@@ -89,9 +88,6 @@ def is_finite_loss(value: float) -> bool:
     return math.isfinite(value) and value <= DIVERGED
 
 
-EVALUATION_DRAWS = 2
-
-
 class TrainingRun:
     """A training run: the model, its objective, its optimizers and its progress."""
 
@@ -101,6 +97,7 @@ class TrainingRun:
         source: Source | Tensor,
         options: TrainingOptions,
         out: Path | None = None,
+        *,
         objective: Objective | None = None,
         labels: Tensor | None = None,
     ):
@@ -119,8 +116,10 @@ class TrainingRun:
         self.recomputed = RecomputedBlocks(model.network) if options.checkpoint_activations else None
         if options.compile:
             if model.process.variable_length:
-                what = f"{model.method.name} trains on sequences of every length"
-                raise ValueError(f"{what}, and torch would compile each one: train without compile")
+                raise ValueError(
+                    f"{model.method.name} trains on sequences of every length, and torch would compile each one: "
+                    "train without compile"
+                )
             model.network.compile()
         self.batch_loss = over_processes(loss, options.shard, dtype)
         process_lr = options.process_lr or model.method.process_lr
@@ -225,7 +224,7 @@ class TrainingRun:
             "data_digest": self.data_digest,
             "curve": self.curve,
             "bad": self.bad,
-            "averaged": 0 if self.average is None else int(self.average.averaged.n_averaged),
+            "averaged": 0 if self.average is None else self.average.steps,
         }
 
     def save(self) -> None:

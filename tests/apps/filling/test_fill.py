@@ -20,7 +20,7 @@ from unnoise.data import Characters, Codec, Pixels
 from unnoise.data.tokenizer import Bpe, Text8Bpe
 from unnoise.families.autoregressive import NextTokenPrediction
 from unnoise.families.block import Blocks
-from unnoise.model.template import Template
+from unnoise.model.generate import Template
 
 SENTENCES = ["the big dog ran home", "a big cat sat on the mat", "the dog sat in the sun", "one cat ran to the big mat"] * 40
 

@@ -24,7 +24,7 @@ from unnoise.apps.plots.noise import denoise_from, model_path
 from unnoise.apps.spelling import correct
 from unnoise.apps.studio import make_app
 from unnoise.apps.studio.jobs import JobQueue, QueueFull, ShareTaken
-from unnoise.model.template import GAP, MASK
+from unnoise.model.generate import GAP, MASK
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +201,7 @@ def test_a_chain_as_a_page(client: TestClient) -> None:
         ("chain", {"temperature": -1}, 400, "number from 0 to 2"),
         ("chain", {"top_p": 0}, 400, "number from"),
         ("chain", {"seed": -1}, 400, "whole number"),
-        ("chain", {"sampler": "gaussian"}, 400, "cannot write with gaussian: use one of"),
+        ("chain", {"sampler": "gaussian"}, 400, "cannot sample with gaussian: use one of"),
         ("chain", {"sampler": "remasking:rate=2"}, 400, "Rate must lie in"),
         ("chain", {"sampler": "remasking:speed=2"}, 400, "no field 'speed'"),
         ("chain", {"label": "poem"}, 400, "must be one of"),

@@ -121,7 +121,7 @@ def test_the_schedule_of_images(client: TestClient) -> None:
         ("images", {"label": "7"}, "must be one of"),
         ("images", {"length": 3}, "'length' is unknown"),
         ("compare", {"samplers": ["ancestral"], "template": "[MASK]"}, "'template' is unknown"),
-        ("compare", {"samplers": ["left-to-right"]}, "cannot write with left-to-right"),
+        ("compare", {"samplers": ["left-to-right"]}, "cannot sample with left-to-right"),
     ],
 )
 def test_what_makes_no_sense_is_refused(client: TestClient, path: str, body: dict[str, Any], says: str) -> None:

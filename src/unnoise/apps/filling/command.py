@@ -41,7 +41,7 @@ class FillCommand:
 
         from unnoise.apps.filling.word_filling import Filling
         from unnoise.files import check_writable, write_atomically
-        from unnoise.model.template import text_as_read
+        from unnoise.model.generate import text_as_read
 
         at_least(1, most=self.most)
         if self.out == Path("-"):
@@ -82,7 +82,7 @@ class FillCommand:
 
     def _marks(self, filling: "Filling", text: str) -> list[dict[str, Any]]:
         """Return each mark with its line, its column, the text around it on the line, and its proposals."""
-        from unnoise.model.template import WORD
+        from unnoise.model.generate import WORD
 
         found, start = [], -1
         for candidates in filling.candidates(self.most):
@@ -117,7 +117,7 @@ class InfillCommand(generate_command.InfillCommand):
     text: Annotated[Positional[str], arg(metavar="TEXT", help="Text with [MASK], [GAP] or [WORD] for the blanks.")] = ""
 
     def run(self) -> int:
-        from unnoise.model.template import WORD
+        from unnoise.model.generate import WORD
 
         if WORD not in self.text:
             return super().run()
@@ -129,7 +129,7 @@ class InfillCommand(generate_command.InfillCommand):
     def _words(self, model: "Model") -> int:
         """Print the most probable texts for a text with [WORD]s."""
         from unnoise.apps.filling.word_filling import Filling, check_only_words
-        from unnoise.model.template import text_as_read
+        from unnoise.model.generate import text_as_read
 
         at_least(1, num_samples=self.num_samples)
         check_only_words(self.text)

@@ -20,7 +20,7 @@ from unnoise.apps.filling.search import (
 from unnoise.apps.spelling.words import model_words
 from unnoise.families.autoregressive import NextToken
 from unnoise.families.block import Blocks
-from unnoise.model.template import BLANKS, GAP, MARKS, MASK, WORD
+from unnoise.model.generate import BLANKS, GAP, MARKS, MASK, WORD
 from unnoise.process.masked import Masked
 
 if TYPE_CHECKING:

@@ -339,4 +339,4 @@ def _bound(model: Model, x: Tensor, known: Tensor, draws: int, seed: int) -> tup
         found = conditional(model, x, known, draws=max(draws, sets), seed=seed, sets=sets)
         return (float(found.nats.sum()), found.error), bool(found.exact.all()), int(found.draws.max())
     whole = estimate(model, x, max(draws, draws_for_error(model, *x.shape)), seed)
-    return (float(whole.nats.sum()), whole.error), model.method.exact, whole.draws
+    return (float(whole.nats.sum()), whole.spread.stderr), model.method.exact, whole.draws

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from unnoise.apps.studio.jobs import BadRequest, Message, Steps, encoded
 from unnoise.apps.studio.models import ChainRun, Models
 from unnoise.apps.studio.request import MOST_STEPS, Field, RequestFields, requested_model
+from unnoise.model.generate import GAP, MARKS, MASK, WORD, as_suffix, given_sides
 from unnoise.model.model import Model
-from unnoise.model.template import GAP, MARKS, MASK, WORD, as_suffix, given_sides
 
 MOST_PROMPTS = 16
 MOST_CHOICES = 8

@@ -16,9 +16,8 @@ from unnoise.apps.studio.jobs import BadRequest, Message
 from unnoise.checkpoint.format import CONFIG
 from unnoise.data import Codec, Pixels, codec_kind
 from unnoise.method_table import method
-from unnoise.model.generate import Step
+from unnoise.model.generate import GAP, Step, Template
 from unnoise.model.model import Model
-from unnoise.model.template import GAP, Template
 from unnoise.sampler import Sampler
 from unnoise.sampler_table import named_sampler, sampler_fields, sampler_name
 

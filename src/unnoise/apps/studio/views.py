@@ -19,10 +19,9 @@ from unnoise.apps.studio.models import ChainRun, Cost, Models, Piece
 from unnoise.apps.studio.request import INTERVALS, MOST_SEED, NAME, Field, RequestFields, requested_model, view
 from unnoise.cli.info_command import learned_exponents
 from unnoise.data import Pixels
-from unnoise.model.generate import Step, frames
+from unnoise.model.generate import GAP, MASK, WORD, Step, Template, frames
 from unnoise.model.model import Model
 from unnoise.model.sampling_options import SamplingOptions
-from unnoise.model.template import GAP, MASK, WORD, Template
 from unnoise.process import Masked
 from unnoise.process.state import TO_FILL
 from unnoise.sampler.sampler_base import GridSampler

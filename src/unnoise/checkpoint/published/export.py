@@ -25,7 +25,7 @@ from unnoise.network.network_base import config_of_network
 from unnoise.registry import parse_settings
 
 if TYPE_CHECKING:
-    from unnoise.model.parts import ModelParts
+    from unnoise.model.model import Model
 
 CHECKPOINT = "last.ckpt"
 
@@ -55,7 +55,7 @@ TARGETS: dict[str, Target] = {
 }
 
 
-def export(model: "ModelParts", layout: str, folder: Path) -> Path:
+def export(model: "Model", layout: str, folder: Path) -> Path:
     """Write config.json, the weights and the tokenizer to a folder, and return the path of the weights."""
     if layout not in TARGETS:
         raise ValueError(f"the layout must be one of {', '.join(TARGETS)}, found {layout!r}")
