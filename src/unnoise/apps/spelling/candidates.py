@@ -241,14 +241,13 @@ class WordCandidates:
     def _expected(self, case: Case, answer: Answer) -> list[float]:
         """Return log p of the candidates: from the model for one token, estimated by counts for several, −∞ if unknown."""
         likely = dict(answer.likeliest)
-        values = [
-            answer.asked.get(tokens[0], likely.get(tokens[0], FLOOR)) if len(tokens) == 1 else self._by_count(one.text)
-            for tokens, one in zip(case.tokens, case.candidates, strict=True)
-        ]
+        values = []
+        for tokens, one in zip(case.tokens, case.candidates, strict=True):
+            if len(tokens) == 1:
+                values.append(answer.asked.get(tokens[0], likely.get(tokens[0], FLOOR)))
+            else:
+                values.append(max(FLOOR, GAIN + sum(map(self.words.log_p, self.words.parts(one.text.lower())))))
         return values if case.known else [-math.inf, *values[1:]]
-
-    def _by_count(self, text: str) -> float:
-        return max(FLOOR, GAIN + sum(map(self.words.log_p, self.words.parts(text.lower()))))
 
     def _undecided(self, case: Case, values: list[float]) -> list[int]:
         """Return the candidates of several tokens that may be the likeliest and need an exact score."""

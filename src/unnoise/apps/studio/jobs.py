@@ -82,7 +82,7 @@ class Job:
             self._messages.put_nowait(message)
         self._parked = self._messages.qsize() >= MOST_UNREAD and not self._stopped
         if not self._parked:
-            self._jobs.give_turn(self)
+            self._jobs.turns.put(self)
 
     def stop(self) -> None:
         """End the job at its next step."""
@@ -92,7 +92,7 @@ class Job:
     def _continue(self) -> None:
         if self._parked:
             self._parked = False
-            self._jobs.give_turn(self)
+            self._jobs.turns.put(self)
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         while (message := await self._messages.get()) is not None:
@@ -109,7 +109,7 @@ class JobQueue:
         self.most, self.under_way = most, 0
         self.share = min(most, max(LEAST_SHARE, most // 2))
         self._by_client: Counter[str] = Counter()
-        self._turns: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self.turns: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._threads = [threading.Thread(target=self._run_steps, daemon=True) for _ in range(workers)]
         for thread in self._threads:
             thread.start()
@@ -123,12 +123,8 @@ class JobQueue:
         self.under_way += 1
         self._by_client[client] += 1
         job = Job(self, steps, client)
-        self.give_turn(job)
+        self.turns.put(job)
         return job
-
-    def give_turn(self, job: Job) -> None:
-        """Queue the next step of a job."""
-        self._turns.put(job)
 
     def finished(self, job: Job) -> None:
         """Release the place of a job that has ended."""
@@ -139,11 +135,11 @@ class JobQueue:
     def close(self) -> None:
         """Stop the workers."""
         for _ in self._threads:
-            self._turns.put(None)
+            self.turns.put(None)
 
     def _run_steps(self) -> None:
         torch.get_num_threads()  # fix the number for this thread before other code changes it temporarily
-        while (job := self._turns.get()) is not None:
+        while (job := self.turns.get()) is not None:
             job.step()
 
 
@@ -187,25 +183,27 @@ class JobStream(StreamingResponse):
 
 
 async def begun(job: Job) -> AsyncIterator[Message]:
-    """Wait for a job's first message and return all messages; an earlier error becomes the HTTP status."""
+    """Wait for a job's first message and return all messages.
+
+    An error before the first message is raised, so that it becomes the HTTP status. A later one becomes the last message.
+    """
     messages = aiter(job)
     try:
         first = await anext(messages, None)
     except BaseException:
         job.stop()
         raise
-    return _with_first(messages, first)
 
+    async def with_first() -> AsyncIterator[Message]:
+        try:
+            if first is not None:
+                yield first
+            async for message in messages:
+                yield message
+        except Exception as error:
+            yield as_bad_request(error).body()
 
-async def _with_first(messages: AsyncIterator[Message], first: Message | None) -> AsyncIterator[Message]:
-    """Yield the first message and all later ones; an error on the way becomes the last message."""
-    try:
-        if first is not None:
-            yield first
-        async for message in messages:
-            yield message
-    except Exception as error:
-        yield as_bad_request(error).body()
+    return with_first()
 
 
 async def all_messages(request: Request, job: Job) -> list[Message]:

@@ -103,6 +103,10 @@ class AccessCheck:
             await self.app(scope, receive, send)
             return
         request = HTTPConnection(scope)
+        server = scope.get("server")
+        cookie = f"unnoise-{server[1] if server else 0}"  # browsers send the cookies of one port to all ports of a host
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        bearer = token.strip() if scheme.lower() == "bearer" else None
         added = dict(HEADERS)
         answer = self.app
         if not self.is_here(request.headers.get("host", "")):
@@ -110,8 +114,8 @@ class AccessCheck:
         elif _from_another_site(request):
             answer = error_response(BadRequest("Another site's page cannot use this studio.", 403))
         elif self.token and self.is_token(_token_in_address(request)):
-            added["set-cookie"] = f"{_cookie_name(request)}={self.token}; Path=/; HttpOnly; SameSite=Strict"
-        elif self.token and not any(map(self.is_token, (_bearer_token(request), request.cookies.get(_cookie_name(request))))):
+            added["set-cookie"] = f"{cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict"
+        elif self.token and not any(map(self.is_token, (bearer, request.cookies.get(cookie)))):
             answer = error_response(BadRequest(NO_TOKEN, 401, code="invalid_api_key"))
             added["www-authenticate"] = "Bearer"
 
@@ -149,17 +153,6 @@ def _token_in_address(request: HTTPConnection) -> str | None:
     if request.scope["path"] != "/":
         return None
     return next(iter(parse_qs(request.scope["query_string"].decode("latin-1")).get("token", [])), None)
-
-
-def _bearer_token(request: HTTPConnection) -> str:
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else ""
-
-
-def _cookie_name(request: HTTPConnection) -> str:
-    """Return a name for this port, since browsers send the cookies of one port to all ports of a host."""
-    server = request.scope.get("server")
-    return f"unnoise-{server[1] if server else 0}"
 
 
 # ---- connections ---------------------------------------------------------------------------------------------------------
