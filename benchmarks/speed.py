@@ -57,8 +57,8 @@ def put_earlier_step() -> None:
         return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
 
     class RowsLast(transformer.Block):
-        def forward(self, x, rotation, time, cache, visibility, where, dropout):
-            x = super().forward(x, rotation, time, cache, visibility, None, dropout)
+        def forward(self, x, rotation, time, cache, visibility, *, where, dropout):
+            x = super().forward(x, rotation, time, cache, visibility, where=None, dropout=dropout)
             return x if where is None else x[where]
 
     class TwoOperations:

@@ -111,7 +111,7 @@ def ddpm(
     def made(vocab: int, image: bool) -> Ddpm:
         chosen = ("values" if image else "fixed") if embed == "auto" else embed
         betas = SCHEDULES[("linear" if chosen == "values" else "sqrt") if schedule == "auto" else schedule](steps)
-        return Ddpm(vocab, betas, cast(Target, target), cast(Variance, variance), cast(Embed, chosen), width)
+        return Ddpm(vocab, betas, cast(Target, target), cast(Variance, variance), cast(Embed, chosen), width=width)
 
     made(2, image=False)  # checks the other options
     return Method(

@@ -13,7 +13,7 @@ from unnoise.families.block import BlockSampler
 from unnoise.families.ddpm_objective import DdpmSampler
 from unnoise.families.gaussian import GaussianSampler
 from unnoise.families.insertion_sampler import InsertionSampler
-from unnoise.registry import did_you_mean, find, register_builtin, registered
+from unnoise.registry import check_settings, did_you_mean, find, parse_settings, register_builtin, registered
 from unnoise.sampler import (
     Ancestral,
     Confidence,
@@ -108,16 +108,9 @@ def named_sampler(text: str) -> Sampler:
 
 def _settings(cls: type[Sampler], name: str, text: str) -> dict[str, Any]:
     known = {field.name: field for field in sampler_fields(cls, common=True)}
-    values = {}
-    for setting in filter(None, text.split(",")):
-        field, equals, value = (part.strip() for part in setting.partition("="))
-        if not equals:
-            raise ValueError(f"fields of a sampler are set as {name}:field=value, found {setting!r}")
-        if field not in known:
-            names = ", ".join(known) or "none"
-            raise ValueError(f"the sampler {name} has no field {field!r}; {did_you_mean(field, known)}it has {names}")
-        values[field] = known[field].parse(value)
-    return values
+    values = parse_settings(name, text, "sampler")
+    check_settings(name, values, list(known), "sampler")
+    return {field: known[field].parse(str(value)) for field, value in values.items()}
 
 
 def sampler_name(sampler: Sampler) -> str:
@@ -153,11 +146,11 @@ def _described(name: str, hint: Any, default: Any, helps: Mapping[str, str]) -> 
     plain = next(option for option in options if option is not NoneType)
     words = helps.get(name, "")
     if get_origin(plain) is Literal:
-        return SamplerField(name, "choice", default, get_args(plain), optional, words)
+        return SamplerField(name, "choice", default, get_args(plain), optional=optional, help=words)
     if isinstance(plain, type) and issubclass(plain, Sampler):
-        return SamplerField(name, "sampler", default, (), optional, words)
+        return SamplerField(name, "sampler", default, optional=optional, help=words)
     kinds: dict[Any, Any] = {bool: "flag", int: "whole", float: "number", str: "choice"}
-    return SamplerField(name, kinds.get(plain, "choice"), default, (), optional, words)
+    return SamplerField(name, kinds.get(plain, "choice"), default, optional=optional, help=words)
 
 
 def field_help(cls: type) -> dict[str, str]:

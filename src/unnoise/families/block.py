@@ -198,7 +198,7 @@ class BlockSampler(Sampler):
             here = slice(k * size, min((k + 1) * size, length))
             if written[k]:
                 sampler = self.of_block(here.stop - here.start, calls)
-                for frame in text.frames(sampler, k, here, free, generator, self.temperature, self.top_p):
+                for frame in text.frames(self, sampler, k, here, free, generator=generator):
                     if frame.t == 0 and not given_later:
                         text.stop_at(process.end, here, free)
                     settled = here.start if frame.t else here.stop
@@ -223,14 +223,7 @@ class _Text:
         self.cache = KVCache() if kept else None
 
     def frames(
-        self,
-        sampler: Sampler,
-        k: int,
-        here: slice,
-        free: Tensor,
-        generator: Generator,
-        temperature: float,
-        top_p: float,
+        self, outer_sampler: BlockSampler, sampler: Sampler, k: int, here: slice, free: Tensor, *, generator: Generator
     ) -> Iterator[Frame]:
         """Yield the states while block k, the positions `here`, is sampled."""
         outer, alive = self.denoiser, self.alive
@@ -239,8 +232,8 @@ class _Text:
             outer.process,
             self._of_block(here),
             here.stop - here.start,
-            temperature=temperature,
-            top_p=top_p,
+            temperature=outer_sampler.temperature,
+            top_p=outer_sampler.top_p,
             track_confidence=outer.track_confidence,
             mean_for=type(sampler).__name__,
         )

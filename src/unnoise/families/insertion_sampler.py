@@ -66,7 +66,9 @@ class InsertionSampler(SteppedSampler):
                 for schedule in (process.insertion, process.unmasking)
             }
             frame = self._reveal(process, prediction, frame, 1 - stay[process.unmasking], generator)
-            frame = self._grow(process, prediction, frame, 1 - stay[process.insertion], gaps, denoiser.length, generator)
+            frame = self._grow(
+                process, prediction, frame, 1 - stay[process.insertion], gaps, longest=denoiser.length, generator=generator
+            )
             if s > 0 or not bool((frame.x == process.mask).any()):
                 yield frame._replace(t=s)
         if bool((frame.x == process.mask).any()):
@@ -103,6 +105,7 @@ class InsertionSampler(SteppedSampler):
         frame: Frame,
         share: float,
         gaps: "OpenGaps",
+        *,
         longest: int,
         generator: Generator,
     ) -> Frame:
@@ -114,14 +117,13 @@ class InsertionSampler(SteppedSampler):
         count = poisson(mean, generator)
         room = longest - (x != PAD).sum(1, keepdim=True)
         count = torch.minimum(count, (room - (count.cumsum(1) - count)).clamp_min(0))
-        x, place, confidence, fresh = grow(
-            count,
-            x != PAD,
+        layers = (
             (x, torch.full_like(where, process.mask), PAD),
             (place, where, gaps.size),
             (frame.confidence, torch.zeros_like(mean, dtype=frame.confidence.dtype), 0.0),
             (fresh, torch.ones_like(is_open), False),
         )
+        x, place, confidence, fresh = grow(count, x != PAD, *layers)
         return Frame(0.0, x, confidence, place, fresh)
 
 

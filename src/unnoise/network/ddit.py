@@ -120,6 +120,7 @@ class Block(nn.Module):
         condition: Tensor,
         cache: KVCache | None,
         visibility: Visibility | None,
+        *,
         where: Tensor | None,
         dropout: Dropout | None,
     ) -> Tensor:
@@ -209,6 +210,7 @@ class Ddit(nn.Module):
         x: Tensor,
         t: Tensor | None = None,
         where: Tensor | None = None,
+        *,
         cache: KVCache | None = None,
         label: Tensor | int | None = None,
         present: Tensor | None = None,
@@ -231,8 +233,8 @@ class Ddit(nn.Module):
         rotation = rotary(places, self.shape.width // self.shape.heads, h.dtype)
         *blocks, last = self.blocks
         for one in blocks:
-            h = one(h, rotation, condition, cache, visibility, None, dropout)
-        h = last(h, rotation, condition, cache, visibility, None if gaps else where, dropout)
+            h = one(h, rotation, condition, cache, visibility, where=None, dropout=dropout)
+        h = last(h, rotation, condition, cache, visibility, where=None if gaps else where, dropout=dropout)
         if cache is not None and not cache.frozen:
             cache.length = length
         if not gaps:

@@ -114,6 +114,7 @@ class Gpt2(nn.Module):
         x: Tensor,
         t: Tensor | None = None,
         where: Tensor | None = None,
+        *,
         cache: KVCache | None = None,
         present: Tensor | None = None,
         attention_mask: Tensor | None = None,

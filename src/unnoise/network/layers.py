@@ -124,6 +124,7 @@ class Pointer(nn.Module):
         states: Tensor,
         x: Tensor,
         where: Tensor | None,
+        *,
         causal: bool,
         cache: KVCache | None,
         visibility: Visibility | None,

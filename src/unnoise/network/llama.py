@@ -191,6 +191,7 @@ class Block(nn.Module):
         rotation: tuple[Tensor, Tensor],
         cache: KVCache | None,
         mask: Tensor | None,
+        *,
         where: Tensor | None,
         dropout: Dropout | None,
     ) -> Tensor:
@@ -229,6 +230,7 @@ class Llama(nn.Module):
         x: Tensor,
         t: Tensor | None = None,
         where: Tensor | None = None,
+        *,
         cache: KVCache | None = None,
         present: Tensor | None = None,
         attention_mask: Tensor | None = None,
@@ -253,8 +255,8 @@ class Llama(nn.Module):
         h = self._embedded(x)
         *blocks, last = self.blocks
         for one in blocks:
-            h = one(h, rotation, cache, mask, None, dropout)
-        h = self.norm(last(h, rotation, cache, mask, at, dropout))
+            h = one(h, rotation, cache, mask, where=None, dropout=dropout)
+        h = self.norm(last(h, rotation, cache, mask, where=at, dropout=dropout))
         h = h if rows is None else rows.taken(h, cache)
         if cache is not None and not cache.frozen:
             cache.length = length

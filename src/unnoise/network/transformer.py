@@ -208,6 +208,7 @@ class Block(nn.Module):
         time: Tensor | None,
         cache: KVCache | None,
         visibility: Visibility | None,
+        *,
         where: Tensor | None,
         dropout: Dropout | None,
     ) -> Tensor:
@@ -268,6 +269,7 @@ class Transformer(nn.Module):
         x: Tensor,
         t: Tensor | None = None,
         where: Tensor | None = None,
+        *,
         cache: KVCache | None = None,
         label: Tensor | int | None = None,
         present: Tensor | None = None,
@@ -295,13 +297,15 @@ class Transformer(nn.Module):
             h = h + self.channel(torch.arange(start, length, device=h.device) % self.shape.channels)
         *blocks, last = self.blocks
         for one in blocks:
-            h = one(h, rotation, time, cache, visibility, None, dropout)
+            h = one(h, rotation, time, cache, visibility, where=None, dropout=dropout)
         states = h
-        h = last(h, rotation, time, cache, visibility, None if gaps else where, dropout)
+        h = last(h, rotation, time, cache, visibility, where=None if gaps else where, dropout=dropout)
         asked = normalise(h[where] if gaps and where is not None else h)
         output = self.head(asked)
         if self.pointer is not None:
-            output = self.pointer(output, asked, normalise(states), x, where, self.shape.causal, cache, visibility)
+            output = self.pointer(
+                output, asked, normalise(states), x, where, causal=self.shape.causal, cache=cache, visibility=visibility
+            )
         if cache is not None and not cache.frozen:
             cache.length = length
         if not gaps:

@@ -110,13 +110,13 @@ def random_part(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor, v: Ten
     """Return one draw of everything but `noise_end`, at the times that v [B], uniform on [0, 1), selects: [B]."""
     bound.process.check_tokens(x)
     t, weight = bound.times_at(v)
-    nats = noised_nats(bound, denoiser, x, free, t, generator)
+    nats = noised_nats(bound, denoiser, x, free, t, generator=generator)
     return weight.to(nats.dtype) * nats + data_end(bound, denoiser, x, free, generator)
 
 
 def noised_nats(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor, t: Tensor, generator: Generator) -> Tensor:
     """Return the bound's term at times t [B], summed over the free positions: [B]."""
-    return sum_rows(*noised_terms(bound, denoiser, x, free, t, generator))
+    return sum_rows(*noised_terms(bound, denoiser, x, free, t, generator=generator))
 
 
 def noised_terms(
@@ -142,7 +142,7 @@ def noise_end(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor) -> Tenso
         return nats
     late = torch.full((len(x),), LATEST, dtype=torch.float64, device=x.device)
     x_t = x.masked_fill(free, process.states - 1)
-    return nats + process.terminal_alpha * _cross_entropy(process, denoiser, x, x_t, free, late)
+    return nats + process.terminal_alpha * _cross_entropy(process, denoiser, x, x_t, free, t=late)
 
 
 def data_end(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor, generator: Generator) -> Tensor:
@@ -151,7 +151,7 @@ def data_end(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor, generator
         return x.new_zeros(len(x), dtype=torch.float64)
     start = bound.start_times(x)
     x_t = torch.where(free, bound.process.noised(x, None, start[:, None].expand(x.shape), generator), x)
-    return _cross_entropy(bound.process, denoiser, x, x_t, free & bound.process.active(x_t), start).double()
+    return _cross_entropy(bound.process, denoiser, x, x_t, free & bound.process.active(x_t), t=start).double()
 
 
 def _cross_entropy(process: Process, denoiser: Denoiser, x: Tensor, x_t: Tensor, where: Tensor, t: Tensor) -> Tensor:

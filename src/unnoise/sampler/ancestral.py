@@ -84,7 +84,7 @@ class Ancestral(DrawingSampler):
         for number, (t, s) in enumerate(zip(times, [*times[1:], 0.0], strict=True)):
             if counts[number]:
                 at = torch.full((len(x),), t, dtype=torch.float64, device=x.device)
-                x = self.step(denoiser, x, None, at, jumps == number, generator)
+                x = self.step(denoiser, x, None, at, jumps == number, generator=generator)
                 confidence = denoiser.confidence(x, confidence)
             yield Frame(s, x, confidence)
 

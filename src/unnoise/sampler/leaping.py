@@ -92,10 +92,10 @@ class PredictorCorrector(TweedieLeaping):
     def step(
         self, denoiser: SamplingDenoiser, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: Generator
     ) -> Tensor:
-        x = super().step(denoiser, x, s, t, free, generator)
+        x = super().step(denoiser, x, s, t, free, generator=generator)
         from_s, to_t = (None if time is None else time[:, None].expand(x.shape) for time in (s, t))
         assert to_t is not None
         for _ in range(self.corrections if bool((t < self.begin(denoiser.process)).all()) else 0):
             noised = denoiser.process.noised(x, from_s, to_t, generator)
-            x = super().step(denoiser, torch.where(free, noised, x), s, t, free, generator)
+            x = super().step(denoiser, torch.where(free, noised, x), s, t, free, generator=generator)
         return x

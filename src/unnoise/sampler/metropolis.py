@@ -93,7 +93,7 @@ class Metropolis(SteppedSampler):
             if movable.any():
                 x = self.move(denoiser, x, free, t, generator)
             yield Frame(self.level, x, confidence)
-        yield Frame(0.0, TweedieLeaping().step(denoiser, x, None, t, free, generator), confidence)
+        yield Frame(0.0, TweedieLeaping().step(denoiser, x, None, t, free, generator=generator), confidence)
 
     def move(self, denoiser: SamplingDenoiser, x: Tensor, free: Tensor, t: Tensor, generator: Generator) -> Tensor:
         """Propose and accept or reject one change in each row with a free position: [B, L] → [B, L]."""
@@ -163,7 +163,7 @@ def site_posteriors(denoiser: Denoiser, process: Masked, observed: Tensor, rate:
     each = torch.eye(len(observed), dtype=torch.bool, device=observed.device)
     for where in each.split(rows):
         texts = observed.expand(len(where), -1)
-        yield conditionals(denoiser, process, texts, texts, where, rate)
+        yield conditionals(denoiser, process, texts, texts, where, rate=rate)
 
 
 def gibbs_sweeps(
@@ -178,6 +178,6 @@ def gibbs_sweeps(
         for i in range(observed.shape[1]):
             where = torch.zeros_like(observed, dtype=torch.bool)
             where[:, i] = True
-            log_p = conditionals(denoiser, process, x, observed, where, rate)
+            log_p = conditionals(denoiser, process, x, observed, where, rate=rate)
             x = x.masked_scatter(where, draw(log_p.exp(), generator, where))
             yield x

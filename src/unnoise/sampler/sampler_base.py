@@ -162,7 +162,7 @@ class GridSampler(SteppedSampler):
         ones = torch.ones(len(x), dtype=torch.float64, device=x.device)
         confidence = torch.zeros(x.shape, device=x.device)
         for t, s in zip(times, [*times[1:], None], strict=True):
-            x = self.step(denoiser, x, None if s is None else s * ones, t * ones, free, generator)
+            x = self.step(denoiser, x, None if s is None else s * ones, t * ones, free, generator=generator)
             if denoiser.track_confidence:
                 confidence = denoiser.confidence(x, confidence)
             yield Frame(s or 0.0, x, confidence)

@@ -86,12 +86,12 @@ def sample_frames(
         cast(Process, process),  # samplers that need a Process have checked it
         denoiser,
         length,
-        time_free,
-        sampler.temperature,
-        sampler.top_p,
-        track_confidence,
-        type(sampler).__name__ if sampler.mean_only else None,
-        independent_rows,
+        time_free=time_free,
+        temperature=sampler.temperature,
+        top_p=sampler.top_p,
+        track_confidence=track_confidence,
+        mean_for=type(sampler).__name__ if sampler.mean_only else None,
+        independent_rows=independent_rows,
     )
     return _frames(calls, sampler, given, seed, first_row)
 
@@ -139,9 +139,9 @@ def sample_from(
         cast(Process, process),  # samplers that need a Process have checked it
         denoiser,
         state.shape[1],
-        time_free,
-        sampler.temperature,
-        sampler.top_p,
+        time_free=time_free,
+        temperature=sampler.temperature,
+        top_p=sampler.top_p,
         mean_for=type(sampler).__name__ if sampler.mean_only else None,
         independent_rows=independent_rows,
     )

@@ -74,6 +74,7 @@ def reveal(
     log_p: Tensor,
     masks: Tensor,
     moving: Tensor,
+    *,
     confidence: Tensor,
     generator: Generator,
 ) -> tuple[Tensor, Tensor]:
@@ -232,7 +233,7 @@ class Confidence(SurestFirst, SteppedSampler):
                 at = t.expand(len(x))
                 log_p = denoiser.clean(x, at, masks)
                 moving = surest(certainty(denoiser.own(x, at, masks), self.by), masks, count)
-                x, confidence = reveal(denoiser, x, log_p, masks, moving, confidence, generator)
+                x, confidence = reveal(denoiser, x, log_p, masks, moving, confidence=confidence, generator=generator)
             yield Frame(float(s), x, confidence)
 
     def count(self, process: Process, total: Tensor, left: Tensor, i: int, steps: int) -> Tensor:
@@ -279,7 +280,7 @@ class EntropyBounded(SurestFirst, SteppedSampler):
             log_p = denoiser.clean(x, t, masks)
             uncertain = entropy(denoiser.own(x, t, masks).double())
             moving = surest(-uncertain, masks, self.count(uncertain, masks, calls_left))
-            x, confidence = reveal(denoiser, x, log_p, masks, moving, confidence, generator)
+            x, confidence = reveal(denoiser, x, log_p, masks, moving, confidence=confidence, generator=generator)
             after = (process.active(x) & free).sum(1)
             if after.any():
                 yield Frame(float(process.schedule.inverse(1 - after.double() / total).max()), x, confidence)
