@@ -47,6 +47,7 @@ class NextTokenParameterization(Parameterization):
         return super().network_config(process, length, time_free) | {"causal": True, "grid": ()}
 
     def next_token(self, tokens: Tensor, cache: object | None) -> tuple[Tensor, object]:
+        """Return log p of the token after each new token, [B, n] → [B, n, K], and the cache, which training does not use."""
         memory = cache if isinstance(cache, KVCache) else KVCache()
         output = self.run(tokens, cache=None if self.network.training else memory)
         return torch.log_softmax(output, -1), memory
