@@ -1,7 +1,7 @@
-"""Results that papers report, each with its unit and its source: the tables next to which our measurements are shown.
+"""Tables of published results, with their units and sources, to compare our measurements with.
 
-The recipes, `unnoise compare`, `unnoise eval --table`, `unnoise tables` and docs/apps/tables.md take every number from
-here. The values are those printed in the papers; none was measured with this package. Nothing here imports torch.
+The recipes, `unnoise compare`, `unnoise eval --table`, `unnoise tables` and docs/apps/tables.md take every number from here.
+The values are the ones printed in the papers; none was measured with this package. Nothing here imports torch.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import Literal
 
 Unit = Literal["bits per character", "bits per byte", "bits per dimension", "perplexity"]
 GPT2_TOKENS = 50_257
-GPT2 = "GPT-2"  # whose tokens
+GPT2 = "GPT-2"  # tokenizer
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Column:
 
     benchmark: its name in `unnoise eval --benchmark`, or of a file of images.
     title: its name in the papers.
-    unit: what is reported.
-    split: the part that is measured.
+    unit: unit of the values.
+    split: split on which they were measured.
     """
 
     benchmark: str
@@ -38,9 +38,9 @@ class Result:
     model: its name in the paper.
     values: a number for each column, None where there is none.
     bound: whether the numbers are upper bounds.
-    method: our method of this kind, if there is one.
-    source: the paper that reports it, where it is not the table's.
-    remark: what there is to know about it.
+    method: our corresponding method, if any.
+    source: the paper that reports the values, if not the table's source.
+    remark: a note for the reader.
     """
 
     group: str
@@ -54,9 +54,9 @@ class Result:
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table: its title, the paper that reports it, the protocol by which ours are measured, its data sets and its rows.
+    """A table: its title, source, the protocol for our measurements, its data sets and its rows.
 
-    tokens: what a perplexity of this table is counted per.
+    tokens: the tokens that perplexities of this table count.
     """
 
     name: str
@@ -68,11 +68,11 @@ class PublishedTable:
     tokens: str = ""
 
     def number(self, benchmark: str) -> int:
-        """Return the place of a data set among the columns."""
+        """Return the index of a data set among the columns."""
         return [column.benchmark for column in self.columns].index(benchmark)
 
     def shown(self, result: Result, column: int) -> str:
-        """Return one number as it is printed: "≤ 1.37", or an empty string where there is none."""
+        """Return one value as text, "≤ 1.37", or an empty string if there is none."""
         value = result.values[column]
         return "" if value is None else f"{'≤ ' if result.bound else ''}{value:.2f}"
 
@@ -199,24 +199,24 @@ def result(of: PublishedTable, model: str, group: str | None = None) -> Result:
 
 
 def reported(name: str, model: str, benchmark: str, group: str | None = None) -> str:
-    """Return a number in words, for a recipe: "≤ 1.37 bits per character (test)"."""
+    """Return a value with its unit and split, "≤ 1.37 bits per character (test)"."""
     of = table(name)
     place = of.number(benchmark)
     column, value = of.columns[place], of.shown(result(of, model, group), place)
-    of_split = {"valid": "validation"}.get(column.split, column.split)
+    split = {"valid": "validation"}.get(column.split, column.split)
     number = f"perplexity {value}" if column.unit == "perplexity" else f"{value} {column.unit}"
-    return f"{number} ({of_split})"
+    return f"{number} ({split})"
 
 
 def plain_name(name: str) -> str:
-    """Return the letters and digits of a name, by which files are told apart: "WikiText-2" is "wikitext2"."""
+    """Return the lower-case letters and digits of a name: "WikiText-2" → "wikitext2"."""
     return "".join(c for c in name.lower() if c.isalnum())
 
 
 def column_of_data(data: str) -> tuple[PublishedTable, int] | None:
-    """Find the table and column of a data set by the name of its file or folder, None where it is in no table.
+    """Return the table and column of a data set by the name of its file or folder, or None if no table has it.
 
-    Of text8, which is in two tables, the one with more methods is taken.
+    text8 is in two tables; the one with more methods is returned.
     """
     if "," in data:  # a mixture
         return None
@@ -230,7 +230,7 @@ def column_of_data(data: str) -> tuple[PublishedTable, int] | None:
 
 
 def of_method(of: PublishedTable, column: int, method: str) -> Result | None:
-    """Return the row of a method of ours, None where the papers report none."""
+    """Return the row of one of our methods, or None if the papers report none."""
     name = method.partition(":")[0]
     rows: Sequence[Result] = [row for row in of.results if row.method == name and row.values[column] is not None]
     return rows[0] if rows else None

@@ -62,9 +62,9 @@ class AnyOrder(Objective):
 
 
 class MaskCounts:
-    """`Elbo` or `AnyOrder` of masked noise by the number of masks: x [B, L], on the positions free [B, L], given the others.
+    """`Elbo` or `AnyOrder` of masked noise with a random number of masks, on the free positions given the others.
 
-    bound: in continuous time, of a Masked process with one schedule for all tokens, for a denoiser that returns a mean.
+    bound: bound in continuous time of a Masked process with one schedule for all tokens, for a denoiser that returns a mean.
     time_free: whether the denoiser ignores t.
     """
 
@@ -84,7 +84,7 @@ class MaskCounts:
 
     @staticmethod
     def of(bound: Objective, time_free: bool) -> "MaskCounts | None":
-        """Return the mask counts of a bound of masked noise, one schedule, in continuous time; None for any other objective."""
+        """Return the mask counts of a bound of masked noise, one schedule, in continuous time; None for other objectives."""
         if type(bound) not in (Elbo, AnyOrder):  # a subclass may be another bound, or none
             return None
         assert isinstance(bound, Elbo | AnyOrder)
@@ -104,7 +104,7 @@ class MaskCounts:
         return self._weights[tokens]
 
     def draw(self, denoiser: Denoiser, x: Tensor, free: Tensor, v: Tensor, generator: Generator) -> Tensor:
-        """Return one draw without `fixed`, with k = ⌊v·m⌋ + 1 masks, v [B] uniform on [0, 1): [B]."""
+        """Sample the bound without `fixed`, with k = ⌊v·m⌋ + 1 masks, v [B] uniform on [0, 1): [B]."""
         self.process.check_tokens(x)
         tokens = free.sum(1)
         count = ((v * tokens).long() + 1).minimum(tokens.clamp_min(1))
@@ -120,15 +120,15 @@ class MaskCounts:
         return nats + data_end(self.bound, denoiser, x, free, generator)
 
     def fixed(self, denoiser: Denoiser, x: Tensor, free: Tensor) -> Tensor:
-        """Return the part of the bound for which nothing is drawn: [B]."""
+        """Compute the part of the bound that is not random: [B]."""
         if self.takes_time and isinstance(self.bound, Elbo):
             return noise_end(self.bound, denoiser, x, free)
         return x.new_zeros(len(x), dtype=torch.float64)
 
     def choice(self, denoiser: Denoiser, x: Tensor, number: Tensor) -> Tensor:
-        """Return the term of one choice of masks, those at the bits of number [B] ≥ 1; over 1…2^L − 1 they add up to the bound.
+        """Compute the term of one choice of masks, the bits of number [B] ≥ 1; over 1…2^L − 1 the terms sum to the bound: [B].
 
-        For a denoiser that ignores t.
+        For denoisers that ignore t.
         """
         self.process.check_tokens(x)
         hidden = (number[:, None] >> torch.arange(x.shape[1], device=x.device)) & 1 == 1

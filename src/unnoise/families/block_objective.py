@@ -52,13 +52,15 @@ class BlockElbo(Objective):
         return self.at(denoiser, x, hidden, share, torch.where(hidden, 1 / share.clamp_min(1e-9), 0))
 
     def choice(self, denoiser: Denoiser, x: Tensor, number: Tensor) -> Tensor:
-        """Return the terms of one choice of masks in every block, those at the bits of number [B] ≥ 1; over 1…2^block − 1 they
-        add up to the bound: [B]. For texts of more than one block."""
+        """Compute the terms of one choice of masks in every block, the bits of number [B] ≥ 1: [B].
+
+        Over 1…2^block − 1 the terms sum to the bound. For sequences of more than one block.
+        """
         x, there = self.filled(x)
         blocks = pad(there, (0, -there.shape[1] % self.block)).unflatten(1, (-1, self.block))  # [B, N, block]
         tokens = blocks.sum(2)
         bits = (number[:, None] >> torch.arange(self.block, device=x.device)) & 1 == 1
-        hidden = bits[:, None] & (number[:, None] < 2**tokens)[:, :, None]  # a block's tokens are its first ones
+        hidden = bits[:, None] & (number[:, None] < 2**tokens)[:, :, None]  # padding follows the tokens of a block
         count = hidden.sum(2)
         share = count / tokens.clamp_min(1)
         weight = 1 / (count.clamp_min(1) * choices(tokens, count))

@@ -35,8 +35,9 @@ from unnoise.schedule import Linear, PerToken, Schedule
 class Partial:
     """A partial sequence aligned with the complete one: present tokens, their targets, and the number missing in each gap.
 
-    x: [B, M] tokens, the mask K, or −1; target: [B, M] the token of x_0 at each of these positions, or −1; gaps: [B, M+1] how
-    many tokens of x_0 are missing before each position, the last after them all (0 beyond a row's end).
+    x: [B, M] tokens, the mask K, or −1.
+    target: [B, M] token of x_0 at each of these positions, or −1.
+    gaps: [B, M+1] number of missing tokens of x_0 before each position and after the last (0 beyond a row's end).
     """
 
     x: Tensor
@@ -47,7 +48,7 @@ class Partial:
 class Insertion(ProcessBase):
     """Insertion and unmasking over K tokens and a mask (index K), with a schedule for each.
 
-    A network reads K + 3 symbols: tokens, the mask, a start symbol before the text (K+1), and padding (K+2).
+    A network has K + 3 input symbols: tokens, the mask, a start symbol before the sequence (K+1), and padding (K+2).
     """
 
     insertion: Schedule
@@ -95,7 +96,7 @@ class Insertion(ProcessBase):
             super().check_tokens(x)
 
     def corrupt(self, x: Tensor, t: Tensor, generator: Generator = None) -> Partial:
-        """x_u for u = 1 − t: x [B, L] padded with −1, t [B] → Partial."""
+        """Sample x_u for u = 1 − t: x [B, L] padded with −1, t [B] → Partial."""
         self.check_tokens(x)
         at = self.check_times(t, x)[:, None]
         first = uniform(x.shape, x.device, generator)
@@ -106,10 +107,10 @@ class Insertion(ProcessBase):
         return self.align(x, inserted, visible)
 
     def align(self, x: Tensor, inserted: Tensor, visible: Tensor) -> Partial:
-        """Keep the inserted tokens in order, masked unless visible, and count what is missing: [B, L] each → Partial."""
+        """Keep the inserted tokens in order, masked unless visible, and count the missing ones: [B, L] each → Partial."""
         batch, length = x.shape
-        place = inserted.long().cumsum(1)  # how many are there up to and with this one
-        index = torch.where(inserted, place - 1, length)  # the others go to a column that is cut off
+        place = inserted.long().cumsum(1)  # number of tokens up to this one
+        index = torch.where(inserted, place - 1, length)  # other tokens go to a column that is cut off
         target = torch.full((batch, length + 1), PAD, device=x.device).scatter(1, index, x)[:, :length]
         shown = torch.where(visible, x, self.mask)
         canvas = torch.full((batch, length + 1), PAD, device=x.device).scatter(1, index, shown)[:, :length]
@@ -121,15 +122,18 @@ class Insertion(ProcessBase):
 
 @dataclass(frozen=True)
 class InsertionPrediction(Prediction):
-    """log_probs: [B, M, K], or [n, K] at the masks alone; gaps: [B, M+1], how many tokens are expected before each position
-    and after the last, g ≥ 0."""
+    """The predicted tokens and gaps.
+
+    log_probs: [B, M, K], or [n, K] at the masks.
+    gaps: [B, M+1], expected number g ≥ 0 of missing tokens before each position and after the last.
+    """
 
     log_probs: Tensor
     gaps: Tensor
 
 
 def predict_insertion(denoiser: Denoiser, process: Insertion, x: Tensor, t: Tensor) -> InsertionPrediction:
-    """Return the prediction at the n masks and of the gaps, checked: log_probs [n, K], gaps [B, M+1]."""
+    """Return the prediction at the n masks and of the gaps after checking it: log_probs [n, K], gaps [B, M+1]."""
     masked = x == process.mask
     prediction = denoiser(x, t.clamp_max(LATEST).to(torch.get_default_dtype()), masked)
     if not isinstance(prediction, InsertionPrediction):
@@ -147,9 +151,9 @@ def predict_insertion(denoiser: Denoiser, process: Insertion, x: Tensor, t: Tens
 
 
 class InsertionParameterization(Parameterization):
-    """Two outputs: μ at `where`, and g = (1 − a)·G before each position and after the last, log G one number a position.
+    """Two outputs: μ at `where`, and g = (1 − a)·G before each position and after the last; log G is one number per position.
 
-    A text of the greatest length grows no more: its gaps are zero.
+    The gaps of a sequence of the maximum length are zero.
     """
 
     prediction: ClassVar[type[Prediction]] = InsertionPrediction
@@ -179,14 +183,16 @@ class InsertionParameterization(Parameterization):
 
 
 class EndedInsertionParameterization(InsertionParameterization):
-    """The same two outputs as the paper's own code reads them (arXiv:2509.01025): padding after the text and no start symbol;
-    g = L·softplus(·), L the greatest length, before each position and, at the first padding, after the last; μ is a softmax
-    over the K tokens, padding (K) and mask (K + 1), of which the last two are left out."""
+    """The two outputs in the form of the paper's code (arXiv:2509.01025): padding after the sequence and no start symbol.
+
+    g = L·softplus(·), with L the maximum length, before each position and, at the first padding, after the last. μ is a softmax
+    over the K tokens, padding (K) and mask (K + 1), without its last two entries.
+    """
 
     @classmethod
     def network_config(cls, process: ProcessBase, length: int, time_free: bool) -> dict[str, Any]:
         symbols = process.vocab + 2
-        more = {"inputs": symbols, "outputs": symbols, "pointer": False}  # padding and mask would be copied too
+        more = {"inputs": symbols, "outputs": symbols, "pointer": False}  # a pointer would also copy padding and masks
         return super().network_config(process, length, time_free) | more
 
     def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> InsertionPrediction:
@@ -195,7 +201,7 @@ class EndedInsertionParameterization(InsertionParameterization):
         symbols = torch.where(x_t == self.process.mask, vocab + 1, torch.where(there, x_t, vocab))
         read = torch.nn.functional.pad(symbols, (0, 1), value=vocab)
         place = torch.arange(read.shape[1], device=read.device)
-        present = place <= there.sum(1, keepdim=True)  # the first padding too: its gap is the one after the last token
+        present = place <= there.sum(1, keepdim=True)  # and at the first padding, for the gap after the last token
         chosen = torch.nn.functional.pad(torch.ones_like(there) if where is None else where, (0, 1))
         output, number = self.call(read, t, chosen, present=present, gaps=True)
         log_probs = torch.log_softmax(output if output.dim() == 2 else output[chosen], -1)[..., :vocab]
@@ -205,16 +211,16 @@ class EndedInsertionParameterization(InsertionParameterization):
 
 
 def gap_cost(count: Tensor, expected: Tensor) -> Tensor:
-    """φ(n, g) = g − n − n log g, with 0·log g = 0; it may be negative. Elementwise."""
+    """Compute φ(n, g) = g − n − n log g elementwise, with 0·log g = 0; it may be negative."""
     some = count > 0
     log_g = torch.where(some, expected, torch.ones_like(expected)).clamp_min(1e-30).log()
     return expected - count - torch.where(some, count * log_g, torch.zeros_like(expected))
 
 
 class InsertionElbo(Objective):
-    """The bound, one draw: texts [B, L] padded with −1 → nats [B].
+    """One sample of the bound: sequences [B, L] padded with −1 → nats [B].
 
-    t = v², v uniform, weighted by its Jacobian: with uniform t the weight 1/t of a mask has no finite variance.
+    t = v² for uniform v, weighted by the Jacobian, because with uniform t the weight 1/t of a mask has infinite variance.
     """
 
     def __init__(self, process: Insertion):

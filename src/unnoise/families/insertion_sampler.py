@@ -1,4 +1,4 @@
-"""Sampling of Flex-MDM (arXiv:2509.01025): new masks are put into the gaps, and masks are revealed."""
+"""Sampling of Flex-MDM (arXiv:2509.01025): masks are inserted into the gaps, and masks are unmasked."""
 
 import itertools
 from collections.abc import Iterator
@@ -21,11 +21,11 @@ from unnoise.sampler.unmasking import surest
 @dataclass(frozen=True)
 class InsertionSampler(SteppedSampler):
     """From u to v: Poisson(g_i·(a(v) − a(u))/(1 − a(u))) new masks in gap i, each mask unmasked with probability
-    (b(v) − b(u))/(1 − b(u)); what was inserted last is unmasked by the last of the calls, so there are two at least. Keeps the
+    (b(v) − b(u))/(1 − b(u)). The last call unmasks the masks inserted before it, so at least two calls are needed. Keeps the
     model's distribution as steps grow.
 
-    order: which masks are unmasked: "random", or "confidence", as many of those of which the network is surest (that does not
-        keep the model's distribution).
+    order: choice of the masks to unmask: "random", or "confidence", equally many with the highest confidence, which does not
+        keep the model's distribution.
     """
 
     order: Literal["random", "confidence"] = "random"
@@ -75,7 +75,7 @@ class InsertionSampler(SteppedSampler):
             last = torch.zeros(len(x), dtype=torch.float64, device=x.device)
             done = self._reveal(process, self._predict(denoiser, process, frame, last), frame, 1.0, generator)
             assert done.fresh is not None and frame.fresh is not None
-            yield done._replace(fresh=done.fresh | frame.fresh)  # the state before it was not shown
+            yield done._replace(fresh=done.fresh | frame.fresh)  # the state before was not yielded
 
     def _predict(self, denoiser: SamplingDenoiser, process: Insertion, frame: Frame, t: Tensor) -> InsertionPrediction:
         denoiser.nfe += len(t)
@@ -91,7 +91,7 @@ class InsertionSampler(SteppedSampler):
         moving = masked & (chance < share)
         probs = MeanPrediction(prediction.log_probs).shaped(self.temperature, self.top_p).log_probs.double().exp()
         sure = torch.zeros(x.shape, device=x.device, dtype=torch.float64).masked_scatter(masked, probs.amax(-1))
-        if self.order == "confidence":  # as many, but the surest
+        if self.order == "confidence":  # equally many, with the highest confidence
             moving = surest(sure[masked], masked, moving.sum(1))
         token = draw(probs[moving[masked]], generator, moving)
         chosen = gather(probs[moving[masked]], token)
@@ -109,7 +109,7 @@ class InsertionSampler(SteppedSampler):
         longest: int,
         generator: Generator,
     ) -> Frame:
-        """Put new masks into the open gaps, as many as there is room for."""
+        """Insert new masks into the open gaps, up to the maximum length."""
         x, place, fresh = frame.x, frame.place, frame.fresh
         assert place is not None and fresh is not None
         where, is_open = gaps.at(place)
@@ -128,7 +128,7 @@ class InsertionSampler(SteppedSampler):
 
 
 class OpenGaps:
-    """The gaps of a template [B, n] that are open to new tokens: its marks −2."""
+    """The gaps of a template [B, n] in which tokens may be inserted, marked by −2."""
 
     def __init__(self, template: Tensor):
         self.size = template.shape[1]
@@ -148,7 +148,7 @@ class OpenGaps:
         return Frame(1.0, x, torch.zeros(x.shape, device=x.device), place, torch.zeros_like(beyond))
 
     def at(self, place: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the mark of each gap between neighbours at `place` [B, M], and whether it has one: [B, M+1] each."""
+        """Return the mark of each gap between neighbours at `place` [B, M], and whether the gap is open: [B, M+1] each."""
         left = torch.nn.functional.pad(place, (1, 0), value=0)
         right = torch.nn.functional.pad(place, (0, 1), value=self.size)
         mark = self.following.gather(1, left)
@@ -156,9 +156,10 @@ class OpenGaps:
 
 
 def grow(count: Tensor, there: Tensor, *layers: tuple[Tensor, Tensor, float]) -> list[Tensor]:
-    """Put count[b, i] new entries before position i of each row (the last: after them all); there: [B, M], what is kept.
+    """Insert count[b, i] new entries before position i of each row, and the last count after all positions.
 
-    Each layer is (old [B, M], new [B, M+1], padding); it comes back [B, M′], with `new` of the gap at each new entry.
+    there: [B, M] bool, existing positions. Each layer is (old [B, M], new [B, M+1], padding) and becomes [B, M′], in which a
+    new entry has the value `new` of its gap.
     """
     ends = _interleave(count, there.long()).cumsum(1)
     total = ends[:, -1:]
@@ -168,5 +169,5 @@ def grow(count: Tensor, there: Tensor, *layers: tuple[Tensor, Tensor, float]) ->
 
 
 def _interleave(gaps: Tensor, positions: Tensor) -> Tensor:
-    """gap, position, gap, …, gap: [B, M+1], [B, M] → [B, 2M+1]."""
+    """Interleave gap, position, gap, …, gap: [B, M+1], [B, M] → [B, 2M+1]."""
     return torch.cat([torch.stack([gaps[:, :-1], positions], -1).flatten(1), gaps[:, -1:]], 1)

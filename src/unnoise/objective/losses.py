@@ -107,7 +107,7 @@ class ConcreteScore(RatioMatching):
 
 
 def random_part(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor, v: Tensor, generator: Generator) -> Tensor:
-    """Return one draw of everything but `noise_end`, at the times that v [B], uniform on [0, 1), selects: [B]."""
+    """Sample the bound without `noise_end`, at times determined by v [B], uniform on [0, 1): [B]."""
     bound.process.check_tokens(x)
     t, weight = bound.times_at(v)
     nats = noised_nats(bound, denoiser, x, free, t, generator=generator)
@@ -115,14 +115,14 @@ def random_part(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor, v: Ten
 
 
 def noised_nats(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor, t: Tensor, generator: Generator) -> Tensor:
-    """Return the bound's term at times t [B], summed over the free positions: [B]."""
+    """Compute the bound's term at times t [B], summed over the free positions: [B]."""
     return sum_rows(*noised_terms(bound, denoiser, x, free, t, generator=generator))
 
 
 def noised_terms(
     bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor, t: Tensor, generator: Generator
 ) -> tuple[Tensor, Tensor]:
-    """Return the terms of that sum [n], and the positions that they belong to [B, L] bool."""
+    """Compute the terms of this sum [n] and return them with their positions [B, L] bool."""
     process = bound.process
     x_t = torch.where(free, process.noised(x, None, t[:, None].expand(x.shape), generator), x)
     where = bound.positions(x_t) & free
@@ -132,9 +132,9 @@ def noised_terms(
 
 
 def noise_end(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor) -> Tensor:
-    """Return the boundary term at t = 1: KL(q(x_1|x_0) ‖ π), or the cost of the signal that masks leave: [B].
+    """Compute the boundary term at t = 1: KL(q(x_1|x_0) ‖ π), or the cost of a signal α(1) > 0 of masked noise: [B].
 
-    Nothing is drawn for it, so one evaluation serves all draws.
+    It is not random, so one evaluation serves all samples of the bound.
     """
     process = bound.process
     nats = (process.noise_kl(x) * free).sum(-1)
@@ -146,7 +146,7 @@ def noise_end(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor) -> Tenso
 
 
 def data_end(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor, generator: Generator) -> Tensor:
-    """Return one draw of the boundary term where the integral starts, if noise is left: E Σ_free −log p(x_0 | x_start): [B]."""
+    """Sample the boundary term E Σ_free −log p(x_0 | x_start) if the sequence at `start` is noised, else return zero: [B]."""
     if not bound.starts_noisy:
         return x.new_zeros(len(x), dtype=torch.float64)
     start = bound.start_times(x)

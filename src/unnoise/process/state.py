@@ -112,7 +112,7 @@ class ProcessBase(nn.Module):
             )
 
     def check_times(self, t: Tensor, x: Tensor) -> Tensor:
-        """t as float64, or ValueError unless it is [B], one for each sequence, or [B, L], with values in [0, 1]."""
+        """Return t as float64, or raise ValueError unless it is [B] or [B, L] with values in [0, 1]."""
         if not isinstance(t, Tensor):
             raise ValueError(f"times must be a float tensor of shape {[x.shape[0]]}, found {type(t).__name__}")
         if t.shape not in (x.shape[:1], x.shape) or not t.is_floating_point():
