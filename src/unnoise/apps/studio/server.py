@@ -180,6 +180,7 @@ class TimedProtocol(H11Protocol):
         self._wait_for_request()
 
     def on_response_complete(self) -> None:
+        """Wait for the next request on the same connection."""
         super().on_response_complete()
         self._wait_for_request()
 
