@@ -112,11 +112,11 @@ def test_int8_is_refused_unless_it_is_announced_and_has_its_scales(tmp_path: Pat
             unnoise.load(tmp_path)
 
     damaged({}, "whole numbers", dtype=None)
-    damaged({}, "'int4', which this version of unnoise does not read", dtype="int4")
+    damaged({}, "'int4', which this version of unnoise cannot read", dtype="int4")
     damaged({name + SCALE: None}, f"the weight {name} is int8 and has no scales")
     damaged({name + SCALE: torch.ones(3)}, r"and its scales \[3\]")
-    damaged({name: None}, "no weight that they belong to")
-    damaged({name: tensors[name].float()}, "has scales and is not int8")
+    damaged({name: None}, "belong to no weight")
+    damaged({name: tensors[name].float()}, "has scales, so it must be int8")
     with pytest.raises(ValueError, match="scales of the weight w hold numbers that are not finite"):
         widened({"w": torch.ones(2, 2, dtype=torch.int8), "w" + SCALE: torch.tensor([1, torch.nan])}, {"dtype": "int8"})
     save_file(tensors, path)  # nothing is said about the file

@@ -196,7 +196,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def folder_of(path: str | Path) -> Path:
+def find_folder(path: str | Path) -> Path:
     """Return the folder of a bundled model ("wiki"), or the path itself."""
     bundled = BUNDLED / path
     return bundled if (bundled / CONFIG).exists() else Path(path)

@@ -87,14 +87,14 @@ def open_model(
     """Load a model by its name, or the default model. See `unnoise.load` for the other arguments."""
     from unnoise.model.io import load
 
-    return load(folder_of(name), mask_token, method, codec).to(device_named(device))
+    return load(find_folder(name), mask_token, method, codec).to(device_named(device))
 
 
 def named_models(names: Sequence[str]) -> dict[str, Path]:
     """Return the folders of models by short, distinct names. Without names, return the default model."""
     if len(set(names)) < len(names):
         raise ValueError(f"give each --model once, found {' '.join(names)}")
-    folders = {name: folder_of(name) for name in names} or {model_folders()[-1].name: model_folders()[-1]}
+    folders = {name: find_folder(name) for name in names} or {model_folders()[-1].name: model_folders()[-1]}
     short = [Path(name).name for name in folders]
     return {last if short.count(last) == 1 else name: folders[name] for name, last in zip(folders, short, strict=True)}
 
@@ -111,11 +111,11 @@ def only_model(names: Sequence[str], what: str) -> str | None:
     return names[0] if names else None
 
 
-def folder_of(name: str | None) -> Path:
+def find_folder(name: str | None) -> Path:
     """Return the folder of a model, by default of the default model."""
-    from unnoise.checkpoint.format import folder_of
+    from unnoise.checkpoint.format import find_folder
 
-    return model_folders()[-1] if name is None else folder_of(name)
+    return model_folders()[-1] if name is None else find_folder(name)
 
 
 def device_named(name: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.cli.command_base import Json, ModelName, bundled, folder_of, model_folders, open_model, printable, visible
+from unnoise.cli.command_base import Json, ModelName, bundled, find_folder, model_folders, open_model, printable, visible
 
 if TYPE_CHECKING:
     from unnoise.data import Codec
@@ -79,7 +79,7 @@ class InfoCommand:
         from unnoise.method_table import method
         from unnoise.model.io import located, network_without_weights
 
-        asked = folder_of(self.folder or self.model)
+        asked = find_folder(self.folder or self.model)
         found = published_model(located(asked), Choices(asked.name))
         if found is None:
             return False
@@ -110,7 +110,7 @@ class InfoCommand:
         from unnoise.checkpoint.format import CARD, card_lines
 
         if model.card:
-            print(f"card       {folder_of(self.folder or self.model) / CARD}")
+            print(f"card       {find_folder(self.folder or self.model) / CARD}")
             for line in card_lines(model.card)[:CARD_LINES]:
                 print(f"           {printable(line)}")
 

@@ -11,10 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from unnoise.data.codec import BLANK, Characters, Codec, Text8, Tokens, check_no_detail, check_texts
+from unnoise.data.codec import BLANK, Characters, Codec, Text8, Tokens, check_texts
 from unnoise.data.tokenizer import Bpe, Bytes, Gpt2, PretrainedTokenizer, Text8Bpe
 from unnoise.files import BUNDLED, read_bytes
 from unnoise.registry import find, register_builtin, registered
+
+AUTO = "auto"
+DESCRIBED_IN = ("config.json", "index.json")  # of a model, of token shards
+MAX_DESCRIPTION_BYTES = 2**28
+SPECIALS = ("[CLS]", "[SEP]", "[BOS]", "[EOS]", "[MASK]", "[PAD]", "[RESERVED]", "[UNK]")
 
 
 class Numbers(Codec):
@@ -67,9 +72,6 @@ class Numbers(Codec):
         return [self.show(state) if state < self.vocab else f"{BLANK} " for state in states]
 
 
-SPECIALS = ("[CLS]", "[SEP]", "[BOS]", "[EOS]", "[MASK]", "[PAD]", "[RESERVED]", "[UNK]")
-
-
 class Text8Specials(Codec):
     """Tokens 0–7 are special, 8–34 are the symbols a…z and space. Some protocols put [BOS] before and [EOS] after a text.
     Decoding drops special tokens."""
@@ -81,15 +83,6 @@ class Text8Specials(Codec):
     def __init__(self, end: bool = True):
         self.eos = SPECIALS.index("[EOS]") if end else None
         self._symbols = Text8()
-
-    @classmethod
-    def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Text8Specials":
-        check_no_detail(cls.kind, detail)
-        return cls()
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any], folder: Any) -> "Text8Specials":
-        return cls(**config)
 
     def encode(self, text: str, strict: bool = False) -> Tokens:
         return self._symbols.encode(text, strict) + len(SPECIALS)
@@ -159,9 +152,6 @@ def coloured(pictures: np.ndarray, axes: int) -> np.ndarray:
 register_builtin("codec", {"text8": Text8, "bytes": Bytes, "chars": Characters, "bpe": Bpe, "gpt2": Gpt2})
 register_builtin("codec", {"numbers": Numbers, "text8-35": Text8Specials, "text8bpe": Text8Bpe})
 register_builtin("codec", {"pixels": Pixels, "tokenizer": PretrainedTokenizer})  # used by images and by published models
-AUTO = "auto"
-DESCRIBED_IN = ("config.json", "index.json")  # of a model, of token shards
-MAX_DESCRIPTION_BYTES = 2**28
 
 
 def codec_names() -> list[str]:

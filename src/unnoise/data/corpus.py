@@ -239,12 +239,11 @@ def _mahoney(name: str) -> Corpus:
         try:
             with zipfile.ZipFile(archive) as unzipped:
                 content = unzipped.read(name)
-        except (zipfile.BadZipFile, KeyError, EOFError) as error:
+            if len(content) != size or hashlib.sha1(content).hexdigest() != sha1:
+                raise ValueError("wrong checksum")
+        except (zipfile.BadZipFile, KeyError, EOFError, ValueError) as error:
             archive.unlink()
             raise ValueError(f"the download from {address} is not {name} ({error}); try again") from error
-        if len(content) != size or hashlib.sha1(content).hexdigest() != sha1:
-            archive.unlink()
-            raise ValueError(f"the download from {address} is not {name} (wrong checksum); try again")
         write_atomically(path, content)
         archive.unlink()
     return Corpus(name, _thirds(read_text(path), name == "enwik8"), _key([path]))

@@ -100,9 +100,6 @@ def _slices(text: str) -> Iterator[tuple[str, bool]]:
     yield text[start:] if start else text, True
 
 
-# ---- bytes ------------------------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def _unpacked(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     """Open a file, and yield its decompressed and its raw stream."""
@@ -152,9 +149,6 @@ def num_bytes(text: str) -> int:
         return len(text.encode("utf-8", "surrogatepass"))
 
 
-# ---- text -------------------------------------------------------------------------------------------------------------
-
-
 def _text(source: Input, position: int) -> Iterator[Piece]:
     """Yield the file as one document."""
     rest = ""
@@ -195,9 +189,6 @@ def _lines(source: Input, position: int) -> Iterator[Piece]:
             position += num_bytes(text)
             yield Piece(text, False, position, done)
     yield Piece(rest.removesuffix("\r"), True, position + num_bytes(rest), 1.0)
-
-
-# ---- records ----------------------------------------------------------------------------------------------------------
 
 
 def _record(text: str, position: int, done: float) -> Iterator[Piece]:

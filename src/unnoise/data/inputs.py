@@ -55,9 +55,6 @@ def _kind(path: Path, lines: bool) -> Kind:
     return kinds.get(suffix, "lines" if lines else "text")
 
 
-# ---- folders and data sets --------------------------------------------------------------------------------------------
-
-
 def _folder(folder: Path, lines: bool) -> list[Input]:
     if is_prepared(folder):
         raise ValueError(f"{folder} is prepared already: give it to --data")
@@ -126,9 +123,6 @@ def _hub(name: str) -> list[Input]:
     return _by_split(
         name, {key: [Input(Path(file["filename"]), "arrow") for file in some.cache_files] for key, some in splits.items()}
     )
-
-
-# ---- one text ---------------------------------------------------------------------------------------------------------
 
 
 def divided(inputs: list[Input], valid_share: float, test_share: float) -> list[Input]:

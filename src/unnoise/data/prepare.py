@@ -120,9 +120,6 @@ def prepare(
         return check_target(out, described) or _Preparation(out, inputs, described, codec).run(workers, on_progress, stop)
 
 
-# ---- progress ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class Progress:
     """State on the disk. position: where reading resumes. split: split of the document it lies in, or −1 between documents."""

@@ -1,13 +1,10 @@
-"""Splits of a corpus: train, valid and test.
+"""The files of a folder of token shards: their index, and the writer of the shards of one split.
 
-The index of a folder of token shards, index.json, written when all shards are complete.
-
-Each split has shards `train-00000.tokens` and so on, arrays of tokens of one type (uint8, uint16 or int32). Next to each is a
-table of its documents, `train-00000.documents`: int64 [4, n] with one column for each document, the shortest first. Its rows
-are the number of tokens, the start in the shard, and the cumulative tokens and characters of the documents so far. Documents of
-more than 262,144 characters are not in the table.
-
-Writer of the shards of one split, which resumes from its last checkpoint after a crash.
+index.json is written when all shards are complete. Each split has shards `train-00000.tokens` and so on, arrays of tokens of
+one type (uint8, uint16 or int32). Next to each is a table of its documents, `train-00000.documents`: int64 [4, n] with one
+column for each document, the shortest first. Its rows are the number of tokens, the start in the shard, and the cumulative
+tokens and characters of the documents so far. Documents of more than 262,144 characters are not in the table. The writer
+resumes from its last checkpoint after a crash.
 """
 
 import hashlib
@@ -26,6 +23,12 @@ from unnoise.files import read_bytes, write_atomically
 
 SPLITS = ("train", "valid", "test")
 ALIASES = {"validation": "valid", "val": "valid", "dev": "valid"}
+INDEX, PROGRESS = "index.json", "progress.json"
+FORMAT = "unnoise-tokens-1"
+MAX_INDEX_BYTES = 2**28
+TABLE_ROWS = 4
+AGAIN = "prepare it again into a new folder"
+RECORD = 3  # numbers per document of an open shard: tokens, start, characters
 Item = TypeVar("Item")
 
 
@@ -50,13 +53,6 @@ def hash_split(content: bytes, valid_share: float, test_share: float) -> int:
     """Return the number of a document's split, by a hash of its content: equal documents share a split."""
     place = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big") / 2**64
     return 1 if place < valid_share else 2 if place < valid_share + test_share else 0
-
-
-INDEX, PROGRESS = "index.json", "progress.json"
-FORMAT = "unnoise-tokens-1"
-MAX_INDEX_BYTES = 2**28
-TABLE_ROWS = 4
-AGAIN = "prepare it again into a new folder"
 
 
 @dataclass
@@ -208,9 +204,6 @@ def verify(index: Index, folder: Path) -> int:
             raise ValueError(f"{path} is damaged: its hash does not match; {AGAIN}")
         count += 1
     return count
-
-
-RECORD = 3  # numbers per document of an open shard: tokens, start, characters
 
 
 class Encoded(NamedTuple):

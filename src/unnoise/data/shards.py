@@ -74,9 +74,9 @@ class ShardedCorpus(Source):
         ends = codec.eos is not None
         if segment == "documents":
             check_end(codec)
-            return ShardDocuments(self.folder, split, shards, tokens, length, ends, keep_end=True)
+            return ShardDocuments(self.folder, split, shards, tokens, length=length, ends=ends, keep_end=True)
         if segment == "sentences" and shards.total("documents") > 1 and shards.total("listed"):
-            return ShardDocuments(self.folder, split, shards, tokens, length, ends)
+            return ShardDocuments(self.folder, split, shards, tokens, length=length, ends=ends)
         characters = shards.total("characters") + (shards.total("documents") if ends else 0)  # the end counts as one
         return Windows(tokens, length, characters / len(tokens))
 
@@ -136,6 +136,7 @@ class ShardDocuments(EpochData):
         split: str,
         shards: SplitShards,
         tokens: ShardTokens,
+        *,
         length: int,
         ends: bool,
         keep_end: bool = False,
@@ -165,10 +166,6 @@ class ShardDocuments(EpochData):
 
     def read(self, place: Tensor, epoch: Tensor, seed: int) -> Batch:
         return Batch(self._at(place))
-
-    @property
-    def num_windows(self) -> int:
-        return self.count
 
     def windows(self, limit: int | None = None) -> Tensor:
         return self._at(thinned(self.count, limit))

@@ -1,8 +1,6 @@
-"""Sequences of a split: batches for training and windows for evaluation, determined by a seed and a number.
+"""Sources of training data, and the sequences of their splits: batches for training and windows for evaluation.
 
-Sequences of a batch are padded with −1 to the longest of them.
-
-The interface of training data.
+A seed and a number determine each sequence of a batch. Sequences are padded with −1 to the longest of the batch.
 """
 
 from abc import ABC, abstractmethod
@@ -65,6 +63,10 @@ class EpochData(SequenceData):
     @abstractmethod
     def count(self) -> int:
         """Number of sequences in an epoch."""
+
+    @property
+    def num_windows(self) -> int:
+        return self.count
 
     @abstractmethod
     def read(self, place: Tensor, epoch: Tensor, seed: int) -> Batch:
@@ -169,10 +171,6 @@ class Sequences(EpochData):
 
     def read(self, place: Tensor, epoch: Tensor, seed: int) -> Batch:
         return Batch(self._at(place), None if self.labels is None else self.labels[place])
-
-    @property
-    def num_windows(self) -> int:
-        return len(self.lengths)
 
     def windows(self, limit: int | None = None) -> Tensor:
         return self._at(thinned(len(self.lengths), limit))

@@ -1,9 +1,4 @@
-"""The tokenizer of a published model, from its tokenizer.json.
-
-Byte-pair encoding with HF tokenizers, trained on a corpus or loaded from GPT-2's files.
-
-Bytes as tokens, and the number of bytes of a text.
-"""
+"""Codecs of bytes, of byte-pair encoding (trained on texts or loaded from GPT-2's files), and of published tokenizers."""
 
 import hashlib
 import json
@@ -24,7 +19,26 @@ BYTE_LEVEL_BLANK = "Ġ"  # a space inside a token of byte-level BPE
 MAX_TOKENIZER_BYTES = 256 * 2**20
 
 
-class Bpe(Codec):
+class _HfCodec(Codec):
+    """Codec with a tokenizer of the library tokenizers."""
+
+    tokenizer: Tokenizer
+
+    def decode(self, tokens: Sequence[int] | Tokens) -> str:
+        return self.tokenizer.decode(self.until_end(tokens), skip_special_tokens=False)
+
+    def save(self, folder: Path) -> None:
+        write_atomically(folder / FILE, self.tokenizer.to_str(pretty=True).encode())
+
+    @staticmethod
+    def read_saved(folder: Path) -> Tokenizer:
+        """Load the tokenizer that `save` wrote."""
+        if not (folder / FILE).exists():
+            raise ValueError(f"{folder} lacks its codec file {FILE}")
+        return read_tokenizer(folder / FILE)
+
+
+class Bpe(_HfCodec):
     """Byte-level BPE. It encodes every text and decodes it exactly, except that bytes that were not UTF-8 become �."""
 
     kind = "bpe"
@@ -52,9 +66,7 @@ class Bpe(Codec):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], folder: Path) -> "Bpe":
-        if not (folder / FILE).exists():
-            raise ValueError(f"{folder} lacks its codec file {FILE}")
-        return Bpe.gpt2(folder)
+        return Bpe(cls.read_saved(folder))
 
     @staticmethod
     def train(texts: Iterable[str], vocab: int = 2048, end: bool = False) -> "Bpe":
@@ -97,14 +109,8 @@ class Bpe(Codec):
     def encode(self, text: str, strict: bool = False) -> Tokens:
         return np.array(self.tokenizer.encode(without_surrogates(text)).ids, dtype=np.int64)
 
-    def decode(self, tokens: Sequence[int] | Tokens) -> str:
-        return self.tokenizer.decode(self.until_end(tokens), skip_special_tokens=False)
-
     def show(self, token: int) -> str:
         return "¶" if token == self.eos else self.tokenizer.decode([token], skip_special_tokens=False)
-
-    def save(self, folder: Path) -> None:
-        write_atomically(folder / FILE, self.tokenizer.to_str(pretty=True).encode())
 
 
 class Text8Bpe(Bpe):
@@ -166,7 +172,7 @@ class Gpt2(Bpe):
         return Bpe.gpt2(Path(detail or "."))
 
 
-class PretrainedTokenizer(Codec):
+class PretrainedTokenizer(_HfCodec):
     """The tokenizer of a published model.
 
     vocab: number of rows of the model's embedding; rows beyond the tokenizer's tokens are unused.
@@ -198,9 +204,7 @@ class PretrainedTokenizer(Codec):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], folder: Path) -> "PretrainedTokenizer":
-        if not (folder / FILE).exists():
-            raise ValueError(f"{folder} lacks its codec file {FILE}")
-        return cls(read_tokenizer(folder / FILE), **config)
+        return cls(cls.read_saved(folder), **config)
 
     def identity(self) -> str:
         described = json.dumps([self.tokenizer.to_str(), self.config()])
@@ -214,9 +218,6 @@ class PretrainedTokenizer(Codec):
     def encode(self, text: str, strict: bool = False) -> Tokens:
         return np.array(self.tokenizer.encode(without_surrogates(text), add_special_tokens=False).ids, dtype=np.int64)
 
-    def decode(self, tokens: Sequence[int] | Tokens) -> str:
-        return self.tokenizer.decode(self.until_end(tokens), skip_special_tokens=False)
-
     def decode_after(self, before: Sequence[int], tokens: Sequence[int] | Tokens) -> str:
         start = self.tokenizer.decode(list(before), skip_special_tokens=False)
         whole = self.tokenizer.decode([*before, *self.until_end(tokens)], skip_special_tokens=False)
@@ -224,9 +225,6 @@ class PretrainedTokenizer(Codec):
 
     def show(self, token: int) -> str:
         return "¶" if token == self.eos else self.decode_after(self._anchor, [token])
-
-    def save(self, folder: Path) -> None:
-        write_atomically(folder / FILE, self.tokenizer.to_str(pretty=True).encode())
 
 
 class Bytes(Codec):

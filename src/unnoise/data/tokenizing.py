@@ -1,6 +1,6 @@
-"""Tokenisation of documents by several processes, in order. The result does not depend on the number of processes.
+"""Choice of a codec for a stream of documents, and their tokenisation by several processes, in order.
 
-Choice of a codec for a stream, from all training text or from a bounded sample of it.
+The codec depends on all training text or on a bounded sample of it. The tokens do not depend on the number of processes.
 """
 
 import hashlib
@@ -25,6 +25,7 @@ from unnoise.data.formats import PIECE, Input, num_bytes
 from unnoise.data.inputs import has_documents
 from unnoise.data.shard_files import SPLITS, Encoded, hash_split
 
+AHEAD = 2  # queued batches per process
 SAMPLED = 32_000_000  # maximum number of characters to train a vocabulary on
 
 
@@ -78,9 +79,6 @@ def sampled_texts(inputs: list[Input], shares: tuple[float, float], most: int = 
             left -= len(part)
         if left <= 0:
             return
-
-
-AHEAD = 2  # queued batches per process
 
 
 class Position(NamedTuple):

@@ -23,7 +23,7 @@ from unnoise.checkpoint.format import (
     WEIGHTS,
     check_precision,
     digest,
-    folder_of,
+    find_folder,
     narrowed,
     other_weights,
     packed,
@@ -161,7 +161,7 @@ def read_extra_files(folder: Path) -> dict[str, bytes]:
 
 def located(path: str | Path) -> str | Path:
     """Return the folder of a bundled model or of one from the hub, or the path itself."""
-    folder = folder_of(path)
+    folder = find_folder(path)
     if folder != Path(path):
         return folder
     return hub_folder(str(path)) if is_hub_id(path) else path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional, UseAppendAction, arg
 
 from unnoise.cli import eval_command
-from unnoise.cli.command_base import DEFAULT_MODEL, Json, at_least, folder_of, open_model
+from unnoise.cli.command_base import DEFAULT_MODEL, Json, at_least, find_folder, open_model
 from unnoise.cli.workers import MANY, chosen_workers, run_together
 from unnoise.published_tables import table as published_table
 
@@ -160,7 +160,7 @@ class EvalCommand(eval_command.EvalCommand):
         model = open_model(self._name, device)
         if model.codec.grid:
             raise ValueError("protocols are for texts, and this is a model of images")
-        label = f"the model {self._name or folder_of(None).name}"
+        label = f"the model {self._name or find_folder(None).name}"
         return evaluate(model, self.data, self._options(self.protocol or "bound"), label=label)
 
     def _show_protocol(self, found: "Evaluation") -> int:
@@ -175,7 +175,7 @@ class EvalCommand(eval_command.EvalCommand):
         show = None if self.as_json else lambda cell: print(cell_line(table, cell), flush=True)
         return measured_table(
             table,
-            self.model or (str(folder_of(None)),),
+            self.model or (str(find_folder(None)),),
             self.data,
             options,
             out=self._table_folder,

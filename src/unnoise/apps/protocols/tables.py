@@ -16,7 +16,7 @@ from unnoise import __version__, distributed
 from unnoise.apps.protocols import windows as benchmarks
 from unnoise.apps.protocols.protocols import ProtocolOptions, check_follows, evaluate, protocol
 from unnoise.apps.protocols.windows import benchmark, find_benchmark
-from unnoise.checkpoint.format import folder_of
+from unnoise.checkpoint.format import find_folder
 from unnoise.data.corpus import corpus
 from unnoise.evaluation.dataset import Tokenizer, evaluate_split
 from unnoise.evaluation.table_text import CELLS, Cell, as_csv, markdown
@@ -145,7 +145,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _key(model: str, data: str | Path, options: ProtocolOptions) -> str:
     """Return a hash of everything that a cell depends on: the files of model and data, the options, and the version."""
-    files = [*_files(folder_of(model)), *_files(Path(data))]
+    files = [*_files(find_folder(model)), *_files(Path(data))]
     stamped = [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in files if path.exists()]
     label = json.dumps([stamped, str(data), asdict(options), __version__])
     return hashlib.sha1(label.encode()).hexdigest()[:20]
