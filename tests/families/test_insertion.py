@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -32,6 +33,7 @@ TEXTS = [text for n in range(LONGEST + 1) for text in itertools.product(range(K)
 P = torch.softmax(torch.randn(len(TEXTS), generator=torch.Generator().manual_seed(3), dtype=torch.float64), 0)
 
 
+leggauss = cache(np.polynomial.legendre.leggauss)
 pytestmark = pytest.mark.usefixtures("double")
 
 
@@ -43,7 +45,7 @@ def statuses(process: Insertion, u: float) -> tuple[float, float, float]:
     """Probabilities that a token is missing, masked, visible at u; the second by quadrature over T₁."""
     t = torch.tensor(1 - u)
     a, b = float(process.insertion.alpha(t)), float(process.unmasking.alpha(t))
-    nodes, weights = np.polynomial.legendre.leggauss(60)
+    nodes, weights = leggauss(60)
     level = torch.tensor(a * (nodes + 1) / 2)  # a(T₁) is uniform on [0, a]
     then = process.unmasking.alpha(process.insertion.inverse(level))
     masked = float((torch.tensor(a * weights / 2) * (1 - b) / (1 - then)).sum())
@@ -52,11 +54,15 @@ def statuses(process: Insertion, u: float) -> tuple[float, float, float]:
 
 def looked_up(at, x: torch.Tensor, t: torch.Tensor) -> InsertionPrediction:
     """Make a prediction from a function of one canvas and one time, called once for each pair that occurs."""
-    rows, which = torch.unique(torch.cat([x.double(), t.double()[:, None]], 1), dim=0, return_inverse=True)
-    log_probs, gaps = torch.full((len(rows), x.shape[1], K), -math.log(K)), torch.zeros(len(rows), x.shape[1] + 1)
-    for row, (*canvas, when) in enumerate(rows.tolist()):
-        short = tuple(int(c) for c in canvas if c != PAD)
-        mean, gap = at(short, when)
+    times, when = torch.unique(t.double(), return_inverse=True)
+    signs = K + 2  # the tokens, the mask and PAD
+    number = ((x - PAD) * signs ** torch.arange(x.shape[1])).sum(1) * len(times) + when
+    number, which = torch.unique(number, return_inverse=True)
+    log_probs, gaps = torch.full((len(number), x.shape[1], K), -math.log(K)), torch.zeros(len(number), x.shape[1] + 1)
+    canvases = (number // len(times))[:, None] // signs ** torch.arange(x.shape[1]) % signs + PAD
+    for row, (canvas, i) in enumerate(zip(canvases.tolist(), (number % len(times)).tolist(), strict=True)):
+        short = tuple(c for c in canvas if c != PAD)
+        mean, gap = at(short, float(times[i]))
         log_probs[row, : len(short)], gaps[row, : len(short) + 1] = mean.clamp_min(1e-300).log(), gap
     return InsertionPrediction(log_probs[which], gaps[which])
 
@@ -66,28 +72,34 @@ class Exact:
 
     def __init__(self, process: Insertion):
         self.process = process
-        self.known: dict[tuple[tuple[int, ...], float], tuple[torch.Tensor, torch.Tensor]] = {}
+        self.known: dict[tuple[int, ...], tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
 
-    def at(self, canvas: tuple[int, ...], t: float) -> tuple[torch.Tensor, torch.Tensor]:
-        if (canvas, t) in self.known:
-            return self.known[canvas, t]
-        missing = float(self.process.insertion.noise(torch.tensor(t)))
-        mean, gaps, total = torch.zeros(len(canvas), K), torch.zeros(len(canvas) + 1), 0.0
+    def sums(self, canvas: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Sum p(text) for each number d of missing tokens: by token [d, n, K], by tokens in a gap [d, n + 1], and alone [d]."""
+        if canvas in self.known:
+            return self.known[canvas]
+        n = len(canvas)
+        mean, gaps, total = torch.zeros(LONGEST + 1, n, K), torch.zeros(LONGEST + 1, n + 1), torch.zeros(LONGEST + 1)
         for text, p in zip(TEXTS, P.tolist(), strict=True):
-            for chosen in itertools.combinations(range(len(text)), len(canvas)):
+            missing = len(text) - n
+            for chosen in itertools.combinations(range(len(text)), n):
                 if any(c not in (self.process.mask, text[i]) for c, i in zip(canvas, chosen, strict=True)):
                     continue
-                weight = p * missing ** (len(text) - len(canvas))
-                total += weight
+                total[missing] += p
                 for place, i in enumerate(chosen):
-                    mean[place, text[i]] += weight
+                    mean[missing, place, text[i]] += p
                 edges = [-1, *chosen, len(text)]
-                for place in range(len(canvas) + 1):
-                    gaps[place] += weight * (edges[place + 1] - edges[place] - 1)
+                for place in range(n + 1):
+                    gaps[missing, place] += p * (edges[place + 1] - edges[place] - 1)
+        self.known[canvas] = mean, gaps, total
+        return self.known[canvas]
+
+    def at(self, canvas: tuple[int, ...], t: float) -> tuple[torch.Tensor, torch.Tensor]:
+        weight = self.process.insertion.noise(torch.tensor(t)) ** torch.arange(LONGEST + 1)
+        mean, gaps, total = (torch.tensordot(weight, sums, 1) for sums in self.sums(canvas))
         if total == 0:  # no text contains this canvas: anything will do, but nothing more is to come
-            mean, total = mean + 1 / K, 1.0
-        self.known[canvas, t] = mean / total, gaps / total
-        return self.known[canvas, t]
+            return mean + 1 / K, gaps
+        return mean / total, gaps / total
 
     def __call__(self, x: torch.Tensor, t: torch.Tensor, where: torch.Tensor | None = None) -> InsertionPrediction:
         return looked_up(self.at, x, t)
@@ -96,7 +108,7 @@ class Exact:
 def bound(process: Insertion, text: tuple[int, ...], denoiser, nodes: int = 40, elbo: InsertionElbo | None = None) -> float:
     """Compute the whole bound of one text: quadrature over u, a sum over the status of every token."""
     elbo = elbo or InsertionElbo(process)
-    x, w = np.polynomial.legendre.leggauss(nodes)
+    x, w = leggauss(nodes)
     total = 0.0
     for v, weight in zip((x + 1) / 2, w / 2, strict=True):
         # u = 1 − (1 − v)²: the hazards grow as 1/(1 − u)
@@ -230,6 +242,23 @@ class Random:
         self.number = {canvas: i for i, canvas in enumerate(self.canvases)}
         self.logits = torch.randn(len(self.canvases), 2, longest, K, generator=generator)
         self.rates = torch.rand(len(self.canvases), 2, longest + 1, generator=generator) * 2
+        self.insertions = torch.tensor(  # from, to, place
+            [
+                (i, self.number[(*canvas[:place], K, *canvas[place:])], place)
+                for canvas, i in self.number.items()
+                if len(canvas) < longest
+                for place in range(len(canvas) + 1)
+            ]
+        )
+        self.unmaskings = torch.tensor(  # from, to, place, token
+            [
+                (i, self.number[(*canvas[:place], y, *canvas[place + 1 :])], place, y)
+                for canvas, i in self.number.items()
+                for place, token in enumerate(canvas)
+                if token == K
+                for y in range(K)
+            ]
+        )
 
     def at(self, canvas: tuple[int, ...], t: float) -> tuple[torch.Tensor, torch.Tensor]:
         i = self.number[canvas]
@@ -253,16 +282,12 @@ class Random:
 
     def generator(self, t: float) -> torch.Tensor:
         """Rates between canvases per unit of −log t, where both hazards are 1: [from, to]."""
+        logits, rates = ((1 - t) * both[:, 0] + t * both[:, 1] for both in (self.logits, self.rates))
+        mean, gaps = torch.softmax(logits, -1), float(self.process.insertion.noise(torch.tensor(t))) * rates
         rate = torch.zeros(len(self.canvases), len(self.canvases))
-        for canvas, i in self.number.items():
-            mean, gaps = self.at(canvas, t)
-            for place in range(len(canvas) + 1):
-                if len(canvas) < self.longest:
-                    rate[i, self.number[(*canvas[:place], K, *canvas[place:])]] += gaps[place]
-            for place, token in enumerate(canvas):
-                if token == K:
-                    for y in range(K):
-                        rate[i, self.number[(*canvas[:place], y, *canvas[place + 1 :])]] += mean[place, y]
+        (one, other, place), (before, after, at, token) = self.insertions.T, self.unmaskings.T
+        rate.index_put_((one, other), gaps[one, place], accumulate=True)
+        rate.index_put_((before, after), mean[before, at, token], accumulate=True)
         return rate - torch.diag(rate.sum(1))
 
 

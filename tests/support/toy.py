@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ def texts(states: int, length: int) -> Tensor:
     return torch.tensor(list(itertools.product(range(states), repeat=length)))
 
 
+@cache
 def quadrature(nodes: int = NODES, power: float = 2.0) -> tuple[Tensor, Tensor]:
     """Gauss–Legendre nodes and weights on [0, 1] after t = u^power: [n], [n]."""
     import numpy as np
@@ -114,22 +116,30 @@ class ExactBlocks:
         generator = torch.Generator().manual_seed(3)
         tables = (toy.vocab + 1) ** toy.length
         self.error = error * torch.randn(tables, toy.length, toy.vocab, generator=generator, dtype=torch.float64)
+        self.known: dict[tuple[tuple[int, ...], int], Tensor] = {}
 
     def blocks(self, x_t: Tensor, x: Tensor, t: Tensor, where: Tensor, block: int) -> MeanPrediction:
         """Predict each block given the blocks before it, complete or not."""
-        toy, length = self.toy, x.shape[1]
+        assert x.shape[1] <= self.toy.length
         found = []
         for row, i in where.nonzero().tolist():
             first = i // block * block
             read = torch.cat([x[row, :first], x_t[row, first : first + block]])  # what position i may see
+            found.append(self.predicted(tuple(read.tolist()), i))
+        return MeanPrediction(torch.stack(found))
+
+    def predicted(self, read: tuple[int, ...], i: int) -> Tensor:
+        """Compute the log-probabilities of position i given the first tokens, some of them masked: [K]."""
+        if (read, i) not in self.known:
+            toy = self.toy
             fits = torch.ones(len(toy.x), dtype=torch.bool)
-            for place, token in enumerate(read.tolist()):
+            for place, token in enumerate(read):
                 fits &= (toy.x[:, place] == token) | (token == toy.vocab)
             mean = toy.marginals((toy.p * fits)[None], i)[0]
-            number = sum(int(token) * (toy.vocab + 1) ** place for place, token in enumerate(read.tolist()))
-            found.append(torch.log_softmax((mean / mean.sum()).clamp_min(1e-300).log() + self.error[number, i], 0))
-            assert length <= toy.length
-        return MeanPrediction(torch.stack(found))
+            number = sum(token * (toy.vocab + 1) ** place for place, token in enumerate(read))
+            logits = (mean / mean.sum()).clamp_min(1e-300).log() + self.error[number, i]
+            self.known[read, i] = torch.log_softmax(logits, 0)
+        return self.known[read, i]
 
     def __call__(self, x_t: Tensor, t: Tensor, where: Tensor | None = None) -> MeanPrediction:
         at = torch.ones_like(x_t, dtype=torch.bool) if where is None else where
