@@ -249,7 +249,7 @@ MISTAKES = {
     "eval --data text.txt --protocol bpc": "unknown protocol 'bpc': use one of bound, mdlm",
     "tables text9": "unknown table 'text9': use one of text8",
     "eval --table zero-shot --data runs": "runs contains no data set of the table zero-shot",
-    "plot frontier --temperatures 0": "temperatures lie above 0",
+    "plot frontier --temperatures 0": "temperatures must lie above 0",
     "train mdml --data text.txt --steps 1": "unknown method 'mdml': did you mean 'mdlm'? use one of",
     "train mdlm --data nowhere --steps 1": "no corpus 'nowhere'",
     "train mdlm --data text.txt --steps 0": "steps must be ≥ 1",

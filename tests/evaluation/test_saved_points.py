@@ -168,7 +168,7 @@ def test_several_models_of_the_other_pictures(home: Path, capsys: pytest.Capture
         ("plot quality --model a --model a", "give each --model once, found a a"),
         ("plot loss --model a --model pairs", "a and pairs have different codecs"),
         ("plot frontier --judge judge --model a --model pairs", "the entropy of a frontier is counted in tokens"),
-        ("plot quality --judge judge --model a --model digits", "a judge reads texts"),
+        ("plot quality --judge judge --model a --model digits", "a judge scores texts"),
         ("plot quality --judge judge --model a --model nowhere", "there is no model in nowhere"),
         ("plot curve --model a --model b", "a has no training log"),
         ("plot schedule --model a --schedules linear", "--schedules are for"),

@@ -1,15 +1,17 @@
-"""`unnoise inpaint`."""
+"""`unnoise inpaint`: complete images of which one half is given."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 from tyro.conf import arg
 
 from unnoise.cli.command_base import at_least, open_model
 from unnoise.cli.generate_command import WritingCommand, write_sheet
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +28,8 @@ class InpaintCommand(WritingCommand):
     out: Annotated[Path, arg(help="Output file, .png.")] = Path("inpainting.png")
 
     def run(self) -> int:
+        import numpy as np
+
         from unnoise.data.codec_names import Pixels
         from unnoise.data.corpus import corpus
         from unnoise.files import check_writable
@@ -45,19 +49,14 @@ class InpaintCommand(WritingCommand):
         return write_sheet(np.stack(rows), self.out, self.as_json, columns=2 + self.num_samples)
 
 
-def half(shape: Sequence[int], which: str) -> np.ndarray:
+def half(shape: Sequence[int], which: str) -> "np.ndarray":
     """Return a mask of the upper, lower, left or right half of an image: bool of its shape."""
-    known = np.zeros(tuple(shape), dtype=bool)
+    import numpy as np
+
     rows, columns = shape[0] // 2, shape[1] // 2
-    match which:
-        case "upper":
-            known[:rows] = True
-        case "lower":
-            known[rows:] = True
-        case "left":
-            known[:, :columns] = True
-        case "right":
-            known[:, columns:] = True
-        case _:
-            raise ValueError(f"a half must be upper, lower, left or right, found {which!r}")
+    halves = {"upper": np.s_[:rows], "lower": np.s_[rows:], "left": np.s_[:, :columns], "right": np.s_[:, columns:]}
+    if which not in halves:
+        raise ValueError(f"--given must be upper, lower, left or right, found {which!r}")
+    known = np.zeros(tuple(shape), dtype=bool)
+    known[halves[which]] = True
     return known

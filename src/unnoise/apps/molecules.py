@@ -1,17 +1,11 @@
-"""Measures of generated molecules (SMILES), from MOSES (Polykovskiy et al. 2020, arXiv:1811.12823).
+"""Generated molecules (SMILES strings): measures of their quality, and drawings.
 
-valid: share of strings that RDKit can parse. unique@k: share of distinct molecules among the first k valid ones. novel: share
-of the distinct valid molecules that are not in the training data. Two strings are the same molecule if their canonical SMILES
-agree.
-
-Internal diversity: 1 − the mean of |a ∧ b| / |a ∨ b| (Tanimoto) over all pairs of Morgan fingerprints (radius 2, 1024 bits),
-pairs of a molecule with itself included.
+Measures are taken from MOSES (Polykovskiy et al. 2020, arXiv:1811.12823). Two strings are the same molecule if their canonical
+SMILES agree.
 
 Fréchet ChemNet distance (Preuer et al. 2018, arXiv:1803.09518): |μ − ν|² + Tr(A + B − 2(AB)^½) of normal distributions fitted
 to the activations of the network ChemNet on two sets of molecules. It is larger for smaller sets, so their sizes are reported
 too.
-
-Pictures of molecules, and drawings of molecules in characters.
 """
 
 import importlib
@@ -28,6 +22,10 @@ from unnoise.files import check_writable, write_atomically
 BITS, RADIUS = 1024, 2  # of a fingerprint
 AT_ONCE = 256  # batch of ChemNet
 PAIRS = 512  # rows of the similarity matrix computed together
+COLUMNS, WIDTH, HEIGHT = 4, 340, 250  # molecules in a row, size of each in pixels
+LEGEND = 13  # font size
+SCALE = 7.0  # dots per ångström; a drawn bond has 1.5 Å
+BRAILLE = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # rows of two dots, from the top
 
 
 def rdkit(module: str) -> Any:
@@ -47,21 +45,29 @@ def canonical(smiles: str) -> str | None:
 
 
 class MoleculeQuality(NamedTuple):
-    """Measures of generated molecules, and the mean length of the strings."""
+    """Measures of generated molecules.
 
-    valid: float
-    unique_1k: float
-    unique_10k: float
-    novel: float
-    diversity: float
-    length: float
+    valid: share of strings that RDKit can parse.
+    unique_1k, unique_10k: share of distinct molecules among the first k valid ones.
+    novel: share of the distinct valid molecules that are not in the training data.
+    diversity: 1 − the mean Tanimoto similarity |a ∧ b| / |a ∨ b| of all pairs of Morgan fingerprints (radius 2, 1024 bits).
+    length: mean length of the strings.
+    """
+
+    valid: float = 0.0
+    unique_1k: float = 0.0
+    unique_10k: float = 0.0
+    novel: float = 0.0
+    diversity: float = 0.0
+    length: float = 0.0
 
 
 def molecule_quality(written: Sequence[str], trained_on: Collection[str]) -> MoleculeQuality:
     """Measure generated strings against the canonical SMILES of the training data."""
     valid = [found for found in map(canonical, written) if found is not None]
+    length = float(np.mean([len(smiles) for smiles in written]))
     if not valid:
-        return MoleculeQuality(0, 0, 0, 0, 0, float(np.mean([len(smiles) for smiles in written])))
+        return MoleculeQuality(length=length)
     distinct = set(valid)
     known = trained_on if isinstance(trained_on, set | frozenset) else set(trained_on)
     return MoleculeQuality(
@@ -70,7 +76,7 @@ def molecule_quality(written: Sequence[str], trained_on: Collection[str]) -> Mol
         unique_10k=len(set(valid[:10000])) / len(valid[:10000]),
         novel=len(distinct - known) / len(distinct),
         diversity=internal_diversity(fingerprints(valid)),
-        length=float(np.mean([len(smiles) for smiles in written])),
+        length=length,
     )
 
 
@@ -82,7 +88,10 @@ def fingerprints(molecules: Sequence[str]) -> np.ndarray:
 
 
 def internal_diversity(bits: np.ndarray) -> float:
-    """Return 1 − the mean Tanimoto similarity of all pairs of fingerprints [n, ·]. Two empty fingerprints are equal."""
+    """Return 1 − the mean Tanimoto similarity of all pairs of fingerprints [n, ·], each with itself included.
+
+    Two empty fingerprints are equal.
+    """
     counts = bits.sum(1)
     total = 0.0
     for start in range(0, len(bits), PAIRS):
@@ -93,7 +102,7 @@ def internal_diversity(bits: np.ndarray) -> float:
 
 
 def has_chemnet() -> bool:
-    """Return whether ChemNet's weights are installed, with the package fcd_torch."""
+    """Return whether the package fcd_torch is installed, which contains ChemNet's weights."""
     return importlib.util.find_spec("fcd_torch") is not None
 
 
@@ -128,12 +137,6 @@ def frechet_distance(a: np.ndarray, b: np.ndarray) -> float:
     return float(((mean_a - mean_b) ** 2).sum() + np.trace(cov_a) + np.trace(cov_b) - 2 * cross)
 
 
-COLUMNS, WIDTH, HEIGHT = 4, 340, 250  # molecules in a row, size of each in pixels
-LEGEND = 13  # font size
-DOTS_OF_A_BOND = 7.0  # dots per ångström; a drawn bond has 1.5 Å
-BRAILLE = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # rows of two dots, from the top
-
-
 def draw_molecules(smiles: Sequence[str], path: Path) -> int:
     """Draw the valid molecules as a grid with their SMILES to a PNG file, and return their number."""
     check_writable(path, (".png",))
@@ -166,7 +169,7 @@ def molecule_in_characters(smiles: str, columns: int = 64) -> str:
     places = molecule.GetConformer().GetPositions()[:, :2]
     places = (places - places.min(0)) * [1, -1]
     places -= places.min(0)
-    size = min(DOTS_OF_A_BOND, (2 * columns - 6) / max(places[:, 0].max(), 1e-9))
+    size = min(SCALE, (2 * columns - 6) / max(places[:, 0].max(), 1e-9))
     points = [(3 + round(size * x), 2 + round(size * y)) for x, y in places]
     canvas = DotCanvas(max(x for x, _ in points) + 4, max(y for _, y in points) + 3)
     for bond in molecule.GetBonds():
@@ -189,7 +192,7 @@ class DotCanvas:
         self.letters: dict[tuple[int, int], str] = {}
 
     def line(self, start: tuple[int, int], stop: tuple[int, int], apart: int = 0) -> None:
-        """Draw a line between two points, moved sideways by `apart` dots."""
+        """Draw a line between two points, shifted sideways by `apart` dots."""
         (x, y), (dx, dy) = start, (stop[0] - start[0], stop[1] - start[1])
         length = max(abs(dx), abs(dy), 1)
         long = max((dx * dx + dy * dy) ** 0.5, 1e-9)
@@ -208,10 +211,7 @@ class DotCanvas:
 
     def text(self) -> str:
         """Return the lines without trailing spaces."""
-        lines = (
-            "".join(
-                self.letters.get((row, column)) or (chr(0x2800 + dots) if dots else " ") for column, dots in enumerate(line)
-            )
-            for row, line in enumerate(self.dots)
-        )
-        return "\n".join(line.rstrip() for line in lines)
+        characters = [[chr(0x2800 + dots) if dots else " " for dots in line] for line in self.dots]
+        for (row, column), letter in self.letters.items():
+            characters[row][column] = letter
+        return "\n".join("".join(line).rstrip() for line in characters)

@@ -20,7 +20,7 @@ from unnoise.apps.contrasts import (
     subs,
 )
 from unnoise.apps.contrasts.base import ExactMean, Language
-from unnoise.apps.contrasts.named import CONTRASTS, contrast_named
+from unnoise.apps.contrasts.command import contrast_named, contrasts
 from unnoise.cli.main import main
 from unnoise.process.state import LATEST
 
@@ -315,13 +315,13 @@ def test_training_goes_over_the_text_and_learns() -> None:
     assert training.moments(10) == [0, 1, 2, 4, 10]
 
 
-@pytest.mark.parametrize("name", CONTRASTS)
+@pytest.mark.parametrize("name", contrasts())
 def test_each_command_draws_and_explains(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     light, dark = tmp_path / "light.svg", tmp_path / "dark.png"
     assert main(["contrast", TINY[name], "--out", str(light)]) == 0
     out, err = capsys.readouterr()
-    about = CONTRASTS[name].about
+    about = contrasts()[name].about
     assert about in out and 8 <= len(about.splitlines()) <= 12 and max(map(len, about.splitlines())) <= 136
     assert f"wrote {light}" in err and light.read_bytes()[:5] == b"<?xml"
     assert main(["contrast", TINY[name], "--out", str(dark), "--dark", "--json"]) == 0
@@ -330,11 +330,11 @@ def test_each_command_draws_and_explains(name: str, tmp_path: Path, capsys: pyte
     assert "\n".join(contrast_named(TINY[name]).lines(found)) in out  # the same seed measures the same
 
 
-@pytest.mark.parametrize("name", CONTRASTS)
+@pytest.mark.parametrize("name", contrasts())
 def test_the_page_has_each_explanation(name: str) -> None:
     page = (DOCS / "apps" / "plots.md").read_text(encoding="utf-8")
     words = " ".join(page.split())
-    assert f"unnoise contrast {name}" in page and " ".join(CONTRASTS[name].about.split()) in words
+    assert f"unnoise contrast {name}" in page and " ".join(contrasts()[name].about.split()) in words
     for shade in ("light", "dark"):
         assert f"contrast-{name}-{shade}.png" in page and (DOCS / f"contrast-{name}-{shade}.png").exists()
 

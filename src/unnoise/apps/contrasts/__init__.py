@@ -1,1 +1,1 @@
-"""Measured comparisons of two forms of one quantity."""
+"""`unnoise contrast`: two forms of one quantity, measured next to each other."""

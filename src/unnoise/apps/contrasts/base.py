@@ -1,16 +1,15 @@
-"""The common part of contrasts: settings, measurement, lines of text and a picture.
+"""Contrasts: two forms of one quantity, measured, printed and drawn next to each other.
 
-A language that can be listed: all K^L texts with their probabilities, and the exact prediction of any process.
-
-Small networks trained for a few hundred updates on the embedded text.
+Contrasts use two kinds of predictions: exact ones, for a language small enough to list all its texts, and networks that are
+trained for a few hundred updates on the embedded corpus.
 """
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -23,18 +22,22 @@ from unnoise.objective import Objective
 from unnoise.prediction import MeanPrediction
 from unnoise.process import Process
 
-Progress = Callable[[float], None]
-Found = dict[str, Any]
-"""Measured numbers, as JSON holds them."""
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Progress = Callable[[float], None]  # takes the share of the work that is done
+Found = dict[str, Any]  # measured numbers, in the form of a JSON object
+SHARPNESS = 1.5  # standard deviation of the log-probabilities of a language's texts
+LENGTH, BATCH, HELD_OUT = 32, 32, 32
+LEARNING_RATE, WARMUP, CLIP = 3e-3, 20, 1.0
 
 
 @dataclass(kw_only=True)
 class Contrast(ABC):
     """One comparison. Its fields are settings, whole numbers ≥ 1.
 
-    title: heading of the picture and of the lines.
-    about: explanation of about ten lines, with the formulas.
-    seed: decides random numbers.
+    title: heading of the picture and of the printed lines.
+    about: explanation with the formulas.
     """
 
     title: ClassVar[str]
@@ -43,7 +46,7 @@ class Contrast(ABC):
 
     @abstractmethod
     def measure(self, progress: Progress) -> Found:
-        """Return the numbers; progress(share) is called with the share of the work that is done, 0 to 1."""
+        """Return the measured numbers."""
 
     @abstractmethod
     def lines(self, found: Found) -> list[str]:
@@ -54,7 +57,10 @@ class Contrast(ABC):
         """Draw the numbers."""
 
 
-SHARPNESS = 1.5  # standard deviation of the texts' log-probabilities
+def number_ticks(axes: "Axes", numbers: Sequence[int]) -> None:
+    """Label these numbers, and no others, on the x axis."""
+    axes.set_xticks(numbers, [str(number) for number in numbers])
+    axes.minorticks_off()
 
 
 def all_texts(states: int, length: int) -> Tensor:
@@ -63,7 +69,7 @@ def all_texts(states: int, length: int) -> Tensor:
 
 
 class Language:
-    """A random distribution p: [N] over the N = K^L texts x: [N, L]."""
+    """Random distribution p: [N] over all N = K^L texts x: [N, L]."""
 
     def __init__(self, vocab: int, length: int, seed: int):
         generator = torch.Generator().manual_seed(seed)
@@ -74,7 +80,7 @@ class Language:
 
     @property
     def entropy(self) -> float:
-        """H(p) in nats."""
+        """Entropy H(p) in nats."""
         return float(-(self.p * self.p.log()).sum())
 
     def likelihoods(self, process: Process, x_t: Tensor, t: Tensor) -> Tensor:
@@ -97,10 +103,10 @@ class Language:
 
 
 class ExactMean:
-    """The denoiser μ = p(x_0^i | x_t) of a language, or p(x_0^i | x_t^{≠i}) where a plug-in process reads it.
+    """Exact denoiser of a language: μ = p(x_0^i | x_t), or p(x_0^i | x_t^{≠i}) without the position's own token.
 
-    own: whether position i's token is used; by default as the process's `reverse` needs it.
-    error: standard deviation of logits that are added to log μ, fixed for each noised text, so that the denoiser is wrong.
+    own: whether the token of position i is used; default: as the process's `reverse` requires.
+    error: standard deviation of logits that are added to log μ, fixed for each noised text, to make the denoiser wrong.
     """
 
     def __init__(self, language: Language, process: Process, *, own: bool | None = None, error: float = 0.0, seed: int = 0):
@@ -116,17 +122,13 @@ class ExactMean:
         return MeanPrediction(log_mu if where is None else log_mu[where])
 
 
-LENGTH, BATCH, HELD_OUT = 32, 32, 32
-LEARNING_RATE, WARMUP, CLIP = 3e-3, 20, 1.0
-
-
 def small_model(method: str | Method, seed: int) -> Model:
-    """Return an untrained model of letters, 32 at a time."""
+    """Return an untrained model of sequences of 32 letters."""
     return Model.build(method, codec("text8"), length=LENGTH, width=64, depth=2, heads=4, seed=seed)
 
 
 def windows(model: Model, split: str, count: int) -> Tensor:
-    """Return texts of a split of the embedded corpus, evenly spaced: [count, LENGTH]."""
+    """Return evenly spaced windows of a split of the embedded corpus: [count, LENGTH]."""
     return corpus("sotu").texts(model.codec, split, LENGTH).windows(count)
 
 

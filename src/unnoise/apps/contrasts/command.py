@@ -4,11 +4,46 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
 from unnoise.cli.command_base import Dark, Json, Seed
+from unnoise.registry import accepted_arguments, check_settings, parse_settings
+
+if TYPE_CHECKING:
+    from unnoise.apps.contrasts.base import Contrast
+
+
+def contrasts() -> "dict[str, type[Contrast]]":
+    """Return all contrasts by name."""
+    from unnoise.apps.contrasts.paths import LastStep, PathEstimate
+    from unnoise.apps.contrasts.scores import GridScore, ImpliedProbabilities, SquaredAndEntropy
+    from unnoise.apps.contrasts.subs import MaskProbability
+
+    return {
+        "path-estimate": PathEstimate,
+        "subs": MaskProbability,
+        "score-entropy": SquaredAndEntropy,
+        "scores": ImpliedProbabilities,
+        "concrete-score": GridScore,
+        "last-step": LastStep,
+    }
+
+
+def contrast_named(name: str, seed: int = 0) -> "Contrast":
+    """Return the contrast with this name and these settings ("subs:updates=50"), or raise ValueError."""
+    base, _, settings = name.partition(":")
+    known = contrasts()
+    if base not in known:
+        raise ValueError(f"unknown contrast {base!r}: use one of {', '.join(known)}")
+    chosen = parse_settings(base, settings, "contrast")
+    accepted = accepted_arguments(known[base]) or {}
+    check_settings(base, chosen, {field: value for field, value in accepted.items() if field != "seed"}, "contrast")
+    for field, value in chosen.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{field} of the contrast {base} must be a whole number ≥ 1, found {value!r}")
+    return known[base](**chosen, seed=seed)
 
 
 @dataclass
@@ -39,7 +74,6 @@ class ContrastCommand:
     as_json: Json = False
 
     def run(self) -> int:
-        from unnoise.apps.contrasts.named import contrast_named
         from unnoise.apps.plots.style import check
         from unnoise.cli.terminal import share_bar
 

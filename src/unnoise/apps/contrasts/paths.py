@@ -1,6 +1,7 @@
-"""`last-step`: p(x_0 | x_1) as the mean itself, or as the normalised product with q(x_1 | x_0).
+"""Contrasts of the bound in T steps.
 
-`path-estimate`: the bound by log ratios of paths and by KL terms, whole or one step at a time.
+last-step: p(x_0 | x_1) as the mean itself, or as the normalised product with q(x_1 | x_0).
+path-estimate: the bound by log ratios of paths or by KL terms, along whole paths or one step at a time.
 """
 
 import math
@@ -10,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unnoise.apps.contrasts.base import Contrast, ExactMean, Found, Language, Progress, all_texts
+from unnoise.apps.contrasts.base import Contrast, ExactMean, Found, Language, Progress, all_texts, number_ticks
 from unnoise.apps.plots.style import legend, look, picture, pictures, series
 from unnoise.denoiser import Denoiser, predict
 from unnoise.objective import Elbo
@@ -23,7 +24,7 @@ STEP_VOCAB, STEP_LENGTH = 4, 3
 
 
 class SwitchedMean:
-    """μ = p(x_0^i | x_t) at t ≤ 1/T and p(x_0^i | x_t^{≠i}) later: the prediction that training with μ as last step gives."""
+    """Best prediction with μ as the last step: p(x_0^i | x_t) at t ≤ 1/T, and p(x_0^i | x_t^{≠i}) at later times."""
 
     def __init__(self, language: Language, process: Uniform, steps: int):
         self.own, self.others = (ExactMean(language, process, own=own) for own in (True, False))
@@ -110,8 +111,7 @@ The default here is the product; `multinomial:last_step=mean` is the definition 
                 axes.plot(found["steps"], [row["bound"] for row in found[name]], label=label, **series(i))
             axes.axhline(found["entropy"], color=look(dark).dim, linewidth=0.8, label="entropy of the language")
             axes.set_xscale("log")
-            axes.set_xticks(found["steps"], [str(steps) for steps in found["steps"]])
-            axes.minorticks_off()
+            number_ticks(axes, found["steps"])
             axes.set(xlabel="T, steps", ylabel="bound, nats", title=self.title)
             legend(axes)
 
@@ -126,16 +126,16 @@ KINDS = {
 
 
 def processes() -> dict[str, Process]:
-    """Return the noises of the two panels."""
+    """Return the processes of the two panels."""
     return {"uniform": Uniform(VOCAB, Linear(), reverse="plug-in"), "masked": Masked(VOCAB, Linear())}
 
 
 def estimates(process: Process, denoiser: Denoiser, x: Tensor, steps: int, generator: torch.Generator) -> dict[str, Tensor]:
-    """Draw paths x_1 … x_T ~ q(· | x_0) and return four estimates of −E_q[log p(x_0 … x_T) − log q(x_1 … x_T | x_0)], [B] each.
+    """Return four estimates, [B] each, of −E_q[log p(x_0 … x_T) − log q(x_1 … x_T | x_0)] from paths x_1 … x_T ~ q(· | x_0).
 
     path: log q(x_1 … x_T | x_0) − log p(x_0 … x_T) = −log p(x_T) + Σ_t [ log q(x_t | x_{t−1}) − log p(x_{t−1} | x_t) ].
     path KL: KL(q(x_T | x_0) ‖ p(x_T)) + Σ_t KL(q(x_{t−1} | x_t, x_0) ‖ p(x_{t−1} | x_t)).
-    step, step KL: the same with T times the term of one t, drawn uniformly, in place of the sum.
+    step, step KL: T times the term of one uniformly drawn t, in place of the sum.
     """
     bound, everywhere = Elbo(process, steps=steps), torch.ones_like(x, dtype=torch.bool)
     earlier, ratios, kls = x, [], []
@@ -159,7 +159,7 @@ def estimates(process: Process, denoiser: Denoiser, x: Tensor, steps: int, gener
 
 
 def exact_bound(process: Process, denoiser: Denoiser, x: Tensor, steps: int) -> float:
-    """Return the mean of these estimates for one text, by a sum over all x_t: x [L]."""
+    """Return the mean of the estimates for one text x [L], as a sum over all x_t."""
     bound = Elbo(process, steps=steps)
     noisy = all_texts(process.states, len(x))
     clean = x.expand(noisy.shape)
@@ -231,7 +231,6 @@ Measured on one text of a language of 3⁴ texts, with predictions that are wron
                 axes.set(xscale="log", yscale="log", ylabel="nats")
                 axes.set_title(f"{name} noise: standard deviation of one draw, all with the same mean")
                 axes.yaxis.set_major_formatter("{x:g}")
-                axes.minorticks_off()
-            panels[1].set_xticks(found["steps"], [str(steps) for steps in found["steps"]])
+                number_ticks(axes, found["steps"])
             panels[1].set_xlabel("T, steps")
             legend(panels[0])

@@ -1,8 +1,8 @@
-"""`concrete-score`: the concrete score on a fine grid next to the gradient of the log density.
+"""Contrasts of scores, the ratios of probabilities.
 
-`score-entropy`: the squared loss of concrete score matching, and score entropy.
-
-`scores`: the probabilities that a network's scores imply at masks, and their sum.
+concrete-score: the concrete score on a fine grid, and the gradient of the log density.
+score-entropy: the squared loss of concrete score matching, and score entropy.
+scores: the sum of the probabilities that a network's scores imply at masks.
 """
 
 import math
@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unnoise.apps.contrasts.base import HELD_OUT, Contrast, Found, Progress, moments, small_model, train, windows
+from unnoise.apps.contrasts.base import HELD_OUT, Contrast, Found, Progress, moments, number_ticks, small_model, train, windows
 from unnoise.apps.plots.style import legend, look, pictures, series
 from unnoise.denoiser import predict
 from unnoise.model.model import Model
@@ -117,7 +117,7 @@ A squared loss of c_p on such a grid is, divided by δ², the loss of score matc
 
 RATIOS = (1.0, 0.1, 0.0)
 LEVEL = 0.3
-LOSS_NAMES = {"csm": "squared loss", "sedd-uniform": "score entropy"}
+MATCHING = {"csm": "squared loss", "sedd-uniform": "score entropy"}
 LOSSES: dict[str, Callable[[Process], Objective]] = {  # on ratios, without the weight of the bound
     "csm": lambda process: ConcreteScore(process, weighted=True),
     "sedd-uniform": lambda process: ScoreEntropy(process, start=0.01),
@@ -125,19 +125,19 @@ LOSSES: dict[str, Callable[[Process], Objective]] = {  # on ratios, without the 
 
 
 def squared(s: Tensor, r: float) -> tuple[Tensor, Tensor]:
-    """Return ½(s − r)² and its derivative s − r: [...]."""
+    """Return the squared loss ½(s − r)² and its derivative s − r: [...]."""
     return 0.5 * (s - r) ** 2, s - r
 
 
 def entropy(s: Tensor, r: float) -> tuple[Tensor, Tensor]:
-    """Return s − r log s + K(r), K(r) = r(log r − 1), and its derivative (s − r)/s, at s > 0: [...]."""
+    """Return the score entropy s − r log s + r(log r − 1) at s > 0, and its derivative (s − r)/s: [...]."""
     known = r * (torch.tensor(r, dtype=s.dtype).log() - 1) if r > 0 else torch.zeros((), dtype=s.dtype)
     return s - torch.xlogy(torch.full_like(s, r), s) + known, (s - r) / s
 
 
 @torch.no_grad()
 def predicted(model: Model, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return predicted ratios s_y and the true r_y = q(y|x_0)/q(x_t|x_0), y ≠ x_t, on texts noised to t = 0.3: [m] each."""
+    """Return predicted ratios s_y and true ratios r_y = q(y|x_0)/q(x_t|x_0), y ≠ x_t, for texts noised to t = 0.3: [m] each."""
     process = model.process
     assert isinstance(process, Process)
     t = torch.full((len(x),), LEVEL, dtype=torch.float64)
@@ -169,11 +169,11 @@ The smallest true ratio at the time shown is (1 − α)/(1 − α + Kα), where 
 
     def measure(self, progress: Progress) -> Found:
         found: Found = {"updates": self.updates, "t": LEVEL}
-        for number, name in enumerate(LOSS_NAMES):
+        for number, name in enumerate(MATCHING):
             model = small_model(name, self.seed)
             assert isinstance(model.process, Process)
             for update in train(model, LOSSES[name](model.process), self.updates, self.seed):
-                progress((number + update / self.updates) / len(LOSS_NAMES))
+                progress((number + update / self.updates) / len(MATCHING))
             s, r = predicted(model, windows(model, "test", HELD_OUT))
             found[name] = {
                 "negative": float((s < 0).double().mean()),
@@ -185,7 +185,7 @@ The smallest true ratio at the time shown is (1 − α)/(1 − α + Kα), where 
 
     def lines(self, found: Found) -> list[str]:
         lines = [f"predicted ratios after {found['updates']} updates, held-out text at t = {found['t']}", ""]
-        for name, label in LOSS_NAMES.items():
+        for name, label in MATCHING.items():
             row = found[name]
             lines.append(
                 f"{label:14s} {100 * row['negative']:6.2f} % negative, least {row['least']:9.5f}, "
@@ -205,7 +205,7 @@ The smallest true ratio at the time shown is (1 − α)/(1 − α + Kα), where 
             losses.set(ylabel="loss", ylim=(-0.05, 3), title="losses against the predicted ratio")
             slopes.set(ylabel="derivative", ylim=(-6, 2.5), title="derivatives: s − r, and (s − r)/s")
             legend(losses)
-            for i, (name, label) in enumerate(LOSS_NAMES.items()):
+            for i, (name, label) in enumerate(MATCHING.items()):
                 values = found[name]["quantiles"]
                 shares = [k / (len(values) - 1) for k in range(len(values))]
                 share = f"{100 * found[name]['negative']:.1f} % below 0"
@@ -219,7 +219,7 @@ The smallest true ratio at the time shown is (1 − α)/(1 − α + Kα), where 
             legend(fitted)
 
 
-NAMES = {
+PREDICTIONS = {
     "sedd-absorb": "sedd-absorb, scaled",
     "sedd-absorb:scaled=false": "sedd-absorb, log s itself",
     "mdlm": "mdlm, a mean",
@@ -228,19 +228,19 @@ LEVELS = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
 
 
 def implied_sum(process: Masked, prediction: TokenPrediction, x_t: Tensor, t: Tensor) -> Tensor:
-    """Return Z = Σ_{y<K} s_y (1 − α)/α, the sum of the probabilities μ_y = s_y (1 − α)/α that scores at masks imply: [n]."""
+    """Return Z = Σ_{y<K} μ_y, the sum of the probabilities μ_y = s_y (1 − α)/α that scores at masks imply: [n]."""
     log_s = prediction.ratios(process, x_t, t).double()
     return (torch.logsumexp(log_s[..., :-1], -1) + (process.schedule.noise(t) / process.schedule.alpha(t)).log()).exp()
 
 
 def price(process: Masked, z: Tensor, t: Tensor) -> Tensor:
-    """Return −α′/(1−α) · (Z − 1 − log Z), the nats per unit of time by which the bound is looser than with s/Z: [n]."""
+    """Return −α′/(1−α) · (Z − 1 − log Z), by which the bound is looser than with s/Z, in nats per unit of time: [n]."""
     return process.schedule.hazard(t) * (z - 1 - z.log())
 
 
 @torch.no_grad()
 def measured(model: Model, x: Tensor) -> dict[str, float]:
-    """Return quantiles of Z over the masks of noised texts, and the price of the bound in bits per character."""
+    """Return quantiles of Z over the masks of noised texts, and its price in bits per character."""
     process = model.process
     assert isinstance(process, Masked)
     generator = torch.Generator().manual_seed(0)
@@ -279,12 +279,12 @@ from 0.05 to 0.95. Lower: the price of Z in bits per character, part of the boun
 
     def measure(self, progress: Progress) -> Found:
         found: Found = {"updates": moments(self.updates)}
-        for number, name in enumerate(NAMES):
+        for number, name in enumerate(PREDICTIONS):
             model = small_model(name, self.seed)
             x = windows(model, "test", HELD_OUT)
             rows = []
             for update in train(model, model.method.objective(model.process), self.updates, self.seed):
-                progress((number + update / self.updates) / len(NAMES))
+                progress((number + update / self.updates) / len(PREDICTIONS))
                 if update in found["updates"]:
                     rows.append(measured(model, x))
             found[name] = rows
@@ -292,18 +292,18 @@ from 0.05 to 0.95. Lower: the price of Z in bits per character, part of the boun
 
     def lines(self, found: Found) -> list[str]:
         lines = ["Z: median (5 % … 95 % of the masks), and its price in bits per character", ""]
-        lines.append("updates   " + "   ".join(f"{label:36s}" for label in NAMES.values()))
+        lines.append("updates   " + "   ".join(f"{label:36s}" for label in PREDICTIONS.values()))
         for i, update in enumerate(found["updates"]):
             cells = [
                 f"{row['median']:8.4f} ({row['low']:7.4f} … {row['high']:8.4f}) {row['price']:7.4f}"
-                for row in (found[name][i] for name in NAMES)
+                for row in (found[name][i] for name in PREDICTIONS)
             ]
             lines.append(f"{update:7d}   " + "   ".join(cells))
         return lines
 
     def draw(self, found: Found, path: Path, *, dark: bool = False) -> None:
         with pictures(path, height=6.0, rows=2, dark=dark) as (above, below):
-            for i, (name, label) in enumerate(NAMES.items()):
+            for i, (name, label) in enumerate(PREDICTIONS.items()):
                 rows, style = found[name], series(i)
                 above.plot(found["updates"], [row["median"] for row in rows], label=label, **style)
                 low, high = ([row[end] for row in rows] for end in ("low", "high"))
@@ -314,8 +314,7 @@ from 0.05 to 0.95. Lower: the price of Z in bits per character, part of the boun
             below.set(yscale="log", xlabel="updates", ylabel="price of Z ≠ 1,\nbits per character", ylim=(1e-5, None))
             below.set_xscale("symlog", linthresh=1)
             below.set_xlim(-0.2, 1.15 * self.updates)
-            below.set_xticks(found["updates"], [str(update) for update in found["updates"]])
             for axes in (above, below):
-                axes.minorticks_off()
+                number_ticks(axes, found["updates"])
                 axes.yaxis.set_major_formatter("{x:g}")
             legend(above)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from unnoise.apps.contrasts.base import HELD_OUT, Contrast, Found, Progress, moments, small_model, train, windows
+from unnoise.apps.contrasts.base import HELD_OUT, Contrast, Found, Progress, moments, number_ticks, small_model, train, windows
 from unnoise.apps.plots.style import legend, pictures, series
 from unnoise.denoiser import Denoiser, predict
 from unnoise.method_table import Method, method
@@ -41,9 +41,9 @@ def step_loss(m: Tensor, own: Tensor, alpha_s: Tensor, alpha_t: Tensor) -> Tenso
 
 
 def price(m: Tensor, alpha_s: Tensor, alpha_t: Tensor) -> Tensor:
-    """Return `step_loss` minus that of the same prediction without the mask, own/(1 − m): a KL of two coins.
+    """Return the part of `step_loss` that is due to m: KL(c ‖ c_θ) of two coins, which is zero without probability on the mask.
 
-    They reveal with probability c = (α_s−α_t)/(1−α_t), and c_θ = (α_s−α_t)(1−m)/(1−α_t+α_t m).
+    The coins reveal a token with probability c = (α_s−α_t)/(1−α_t), and c_θ = (α_s−α_t)(1−m)/(1−α_t+α_t m).
     """
     c = (alpha_s - alpha_t) / (1 - alpha_t)
     c_theta = (alpha_s - alpha_t) * (1 - m) / (1 - alpha_t + alpha_t * m)
@@ -52,7 +52,7 @@ def price(m: Tensor, alpha_s: Tensor, alpha_t: Tensor) -> Tensor:
 
 
 class MaskPrediction(TokenPrediction):
-    """A distribution x_θ over K + 1 states, the mask included, read by q(x_s | x_t, x_θ) as it is.
+    """Distribution x_θ over K + 1 states, including the mask, plugged into q(x_s | x_t, x_θ) unchanged.
 
     log_probs: [B, L, K + 1], or [n, K + 1].
     """
@@ -75,15 +75,15 @@ class MaskPrediction(TokenPrediction):
         return MeanPrediction.from_logits(self.log_probs[..., :-1])
 
     def ratios(self, process: Process, x_t: Tensor, t: Tensor) -> Tensor:
-        """log s_y = log q(y | x_θ)/q(mask | x_θ) = log α x_θ,y / (1 − α + α x_θ,mask) at a mask."""
+        """Return log s_y = log q(y | x_θ)/q(mask | x_θ) = log α x_θ,y / (1 − α + α x_θ,mask) at a mask."""
         alpha, noise = (value[..., None] for value in (process.schedule.alpha(t), process.schedule.noise(t)))
         total = noise + alpha * self.log_probs[..., -1:].exp()
         return pad(self.log_probs[..., :-1] + (alpha / total).log(), (0, 1))
 
     def reverse(self, process: Process, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
-        """log p(x_s | x_t): a mask becomes y with (α_s−α_t) x_θ,y and stays with α_s x_θ,mask + 1−α_s, normalised.
+        """Return log p(x_s | x_t): a mask becomes y with (α_s−α_t) x_θ,y and stays with α_s x_θ,mask + 1−α_s, normalised.
 
-        Without carry-over, a token is certain to stay in steps that end above s = 0, and the last step is p(x_0 | x_t) = x_θ.
+        A token stays in each step that ends above s = 0. In the last step, p(x_0 | x_t) = x_θ also at tokens (no carry-over).
         """
         alpha_s, alpha_t = (process.schedule.alpha(time)[..., None] for time in (s, t))
         probs = self.log_probs.exp()
@@ -94,12 +94,12 @@ class MaskPrediction(TokenPrediction):
         return torch.where((x_t == process.states - 1)[..., None], at_mask.to(at_token.dtype), at_token)
 
     def clean(self, process: Process, x_t: Tensor, t: Tensor) -> Tensor:
-        """log p(x_0 | x_t) over the K tokens, under SUBS."""
+        """Return log p(x_0 | x_t) over the K tokens, under SUBS."""
         return self.subs().clean(process, x_t, t)
 
 
 class MaskParameterization(Parameterization):
-    """x_θ = softmax of K + 1 outputs, one of them the mask's."""
+    """Parameterization x_θ = softmax of K + 1 outputs, of which one is the mask's."""
 
     prediction = MaskPrediction
 
@@ -112,14 +112,14 @@ class MaskParameterization(Parameterization):
 
 
 class MaskElbo(Elbo):
-    """The bound in T steps of a `MaskPrediction`: unlike with SUBS, tokens that are not masked have a loss in the last step."""
+    """Bound in T steps of a `MaskPrediction`. Unlike with SUBS, unmasked tokens have a loss in the last step."""
 
     def positions(self, x_t: Tensor) -> Tensor:
         return torch.ones_like(x_t, dtype=torch.bool)
 
 
 class ReadWithSubs:
-    """A denoiser of K + 1 outputs, read with SUBS."""
+    """Denoiser with K + 1 outputs, to which SUBS is applied."""
 
     def __init__(self, denoiser: Denoiser, process: Process):
         self.denoiser, self.process = denoiser, process
@@ -150,7 +150,7 @@ def methods() -> dict[str, Method]:
 
 @torch.no_grad()
 def held_out_bits(model: Model, bound: Elbo, denoiser: Denoiser, x: Tensor) -> float:
-    """Return the bound in bits per character: every step t = 1/T … 1, one x_t for each text."""
+    """Return the bound in bits per character, over all steps t = 1/T … 1, with one x_t for each text and step."""
     generator = torch.Generator().manual_seed(0)
     nats = 0.0
     for i in range(1, STEPS + 1):
@@ -231,8 +231,7 @@ gradient and noise on them. Upper picture: the price against ⟨x_θ,m⟩. Lower
             for i, (name, label) in enumerate(CURVES.items()):
                 below.plot(found["updates"], found[name], label=label, **series(i))
             below.set_xscale("symlog", linthresh=1)
-            below.set_xticks(found["updates"], [str(update) for update in found["updates"]])
-            below.minorticks_off()
+            number_ticks(below, found["updates"])
             below.set(xlabel="updates", ylabel="bits per character", title="bound of small networks on held-out text")
             below.set_ylim(0, None)
             legend(below)

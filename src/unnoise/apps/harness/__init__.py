@@ -1,1 +1,1 @@
-"""The LM Evaluation Harness."""
+"""`unnoise harness`: tasks of lm-evaluation-harness, answered with bounds."""

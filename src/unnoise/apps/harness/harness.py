@@ -1,6 +1,6 @@
 """Requests of lm-evaluation-harness, answered with bounds: log p(answer | prompt), log p(text), and continuations of prompts.
 
-This module works without that package. `lm_eval_model.py` passes its requests on.
+This module works without that package. `tasks.py` passes the requests on.
 """
 
 import math
@@ -26,10 +26,9 @@ class Answer(NamedTuple):
 
     log_p: log p(answer | prompt), or a lower bound on it.
     stderr: standard error of log_p over the draws.
-    draws: number of draws.
-    exact: whether log_p is log p itself.
+    exact: whether log_p is exact.
     greedy: whether greedy sampling from the prompt gives this answer.
-    shortened: whether the beginning of the prompt was cut off, because it did not fit into the model.
+    shortened: whether the prompt lost its beginning because it was too long for the model.
     """
 
     log_p: float
@@ -50,7 +49,7 @@ class WholeText(NamedTuple):
 
 
 class Continuation(NamedTuple):
-    """Prompt to continue, up to one of the strings `until` or for a number of tokens."""
+    """Prompt to continue up to one of the strings `until`, or for a number of tokens."""
 
     prompt: str
     until: tuple[str, ...] = ()
@@ -64,8 +63,8 @@ class HarnessOptions:
 
     draws: number of draws of each bound. LLaDA's evaluation uses the default.
     check_greedy: whether to check if the model would generate an answer of several tokens, by one network call for each token.
-        The check fails for noise without a mask.
-    steps, sampler: options for sampling continuations. By default, those of the model.
+        The check needs noise with a mask.
+    steps, sampler: options for sampling continuations; default: the model's own.
     """
 
     draws: int = 128
@@ -76,7 +75,7 @@ class HarnessOptions:
 
 
 class HarnessModel:
-    """A model that answers requests of the harness."""
+    """Model that answers requests of the harness."""
 
     def __init__(self, model: Model, options: HarnessOptions | None = None):
         self.model, self.options = model, options or HarnessOptions()
@@ -97,7 +96,7 @@ class HarnessModel:
         return before, whole[len(before) :]
 
     def loglikelihood(self, pairs: Sequence[tuple[str, str]]) -> list[Answer]:
-        """Return log p(answer | prompt) of each pair, without noise on the prompt."""
+        """Return log p(answer | prompt) of each pair. The prompt is never noised."""
         groups: dict[int, list[tuple[int, list[int], list[int], bool]]] = {}
         length = self.model.length
         found: dict[int, Answer] = {}
@@ -136,7 +135,7 @@ class HarnessModel:
         return [found[number] for number in range(len(pairs))]
 
     def rolling(self, texts: Sequence[str]) -> list[WholeText]:
-        """Return the bound of each text, in windows of the model's length."""
+        """Return the bound of each text, summed over windows of the model's length."""
         draws = max(self.options.draws // 4, draws_for_error(self.model, 1, self.model.length))
         found = []
         for text in texts:

@@ -1,9 +1,7 @@
-"""The model `unnoise` of lm-evaluation-harness (needs the extra `eval`).
+"""The model `unnoise` of lm-evaluation-harness, and runs of its tasks by name or from local files (needs the extra `eval`).
 
 `python -m unnoise.apps.harness.tasks …` runs the command of that package with this model registered:
 `--model unnoise --model_args model=runs/first,draws=64 --tasks …`.
-
-Tasks of lm-evaluation-harness, by name or from local files of JSON lines.
 """
 
 import gzip
@@ -22,10 +20,11 @@ from unnoise.model.io import load
 from unnoise.model.model import Model
 
 NAME = "unnoise"
+RESAMPLES = 1000  # bootstrap samples for the standard error of some metrics
 
 
 class UnnoiseLM:
-    """The interface that the harness expects of a model.
+    """Interface that the harness expects of a model.
 
     model: loaded model, or anything that `unnoise.load` accepts.
     options: fields of `HarnessOptions`.
@@ -42,21 +41,19 @@ class UnnoiseLM:
         self.answers: list[Answer] = []
 
     def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        """Return minus a bound on −log p(answer | prompt), and whether the answer is greedy."""
         found = self.asked.loglikelihood([one.args for one in requests])
         self.answers += found
         return [(one.log_p, one.greedy) for one in found]
 
     def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
-        """Return minus the bound of each text."""
         return [one.log_p for one in self.asked.rolling([one.args[0] for one in requests])]
 
     def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
-        """Sample a continuation of each prompt, up to one of the strings `until`."""
         return self.asked.generate([_continuation(*one.args) for one in requests])
 
 
 def _continuation(prompt: str, options: dict[str, Any]) -> Continuation:
+    """Return a request to continue a prompt, from the options of the harness."""
     stops = options.get("until") or []
     tokens = options.get("max_gen_toks") or options.get("max_tokens") or NEW_TOKENS
     temperature = float(options.get("temperature") or 0.0) if options.get("do_sample", True) else 0.0
@@ -74,13 +71,6 @@ def registered() -> Any:
     if NAME in registry.model_registry:
         return registry.get_model(NAME)
     return registry.register_model(NAME)(type("HarnessLM", (UnnoiseLM, model.LM), {}))
-
-
-if __name__ == "__main__":
-    registered()
-    importlib.import_module("lm_eval.__main__").cli_evaluate()
-
-RESAMPLES = 1000  # bootstrap samples for the standard error of some metrics
 
 
 def local_task(path: Path) -> dict[str, Any]:
@@ -155,3 +145,8 @@ def run_harness(
             "shortened": sum(one.shortened for one in asked.answers),
         },
     }
+
+
+if __name__ == "__main__":
+    registered()
+    importlib.import_module("lm_eval.__main__").cli_evaluate()

@@ -1,1 +1,1 @@
-"""Pictures of schedules, chains, results and noise."""
+"""Pictures of training, schedules, noise, chains and sample quality, and the commands that draw them."""

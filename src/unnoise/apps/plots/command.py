@@ -103,6 +103,8 @@ class PlotCommand:
             raise ValueError("--temperatures and --float32-gumbel are for `unnoise plot frontier`")
         if self.schedules and (self.kind != "schedule" or self.model):
             raise ValueError("--schedules are for `unnoise plot schedule` without --model")
+        if wrong := [temperature for temperature in self.temperatures if not 0 < temperature <= 10]:
+            raise ValueError(f"temperatures must lie above 0 and at most at 10, found {wrong[0]}")
         at_least(1, steps=self.steps, length=self.length)
         style.check(out)
         found = self._draw(out)

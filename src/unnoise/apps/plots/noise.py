@@ -1,10 +1,6 @@
-"""Nearest-neighbour noise for an alphabet: a symbol changes to a neighbour on the keyboard (D3PM, arXiv:2107.03006).
+"""Texts along the forward noise process, and denoised from there by a model: as lines in a terminal, and as pictures.
 
-The forward process to look at: one text losing itself along one path of noise, and a model's way back.
-
-The path is coherent: x_{t_k} ~ q(x_{t_k} | x_{t_{k−1}}), so that the noise of a later time contains that of an earlier one.
-
-Noised and denoised texts: lines in a terminal, and a picture with a column for each token.
+A path of noise is coherent: x_{t_k} ~ q(x_{t_k} | x_{t_{k−1}}), so a later state contains the noise of the earlier ones.
 """
 
 import difflib
@@ -74,12 +70,17 @@ NOISES: dict[str, Callable[[Codec], ProcessBase]] = {
     "hybrid": lambda codec: HybridNoise(codec.vocab),
     "gaussian": lambda codec: Gaussian(codec.vocab),
 }
-BACK_ROW = 1  # the random numbers of the way back are those of another row than the noise's, so that they are independent
+BACK_ROW = 1  # row of the random numbers for denoising; row 0 is the noise's, so the two are independent
 NoiseKind = Literal["kept", "noised", "mask"]
 
 
 class NoisedText(NamedTuple):
-    """A text at a time: its tokens as they are shown, their numbers (the mask is K), and whether each is still x_0's."""
+    """A text at one time.
+
+    tokens: tokens as they are shown.
+    ids: numbers of the tokens. The mask is K.
+    kinds: whether each token is still that of x_0.
+    """
 
     t: float
     tokens: list[str]
@@ -88,16 +89,15 @@ class NoisedText(NamedTuple):
 
     @property
     def changed(self) -> int:
-        """How many tokens are not those of the text."""
+        """Number of tokens that differ from the text."""
         return sum(kind != "kept" for kind in self.kinds)
 
 
-TokenNoise = Process | GaussianNoise
-"""A process that replaces tokens, or their embeddings, where they stand."""
+TokenNoise = Process | GaussianNoise  # replaces tokens, or their embeddings, in place
 
 
 def noise_named(name: str, codec: Codec) -> TokenNoise:
-    """The noise of this name for a codec, or that of a method; ValueError with the nearest name."""
+    """Return the noise with this name for a codec, or the noise of a method. Raise ValueError for an unknown name."""
     if name in NOISES:
         return in_place(NOISES[name](codec), name)
     known = [*NOISES, *methods()]
@@ -109,16 +109,16 @@ def noise_named(name: str, codec: Codec) -> TokenNoise:
 
 
 def in_place(process: ProcessBase, name: str) -> TokenNoise:
-    """The same process, or ValueError unless it noises tokens where they stand."""
+    """Return the process unchanged. Raise ValueError unless it replaces tokens in place."""
     if isinstance(process, TokenNoise):
         return process
-    raise ValueError(f"{name} has no noise that replaces tokens where they stand: use one of {', '.join(NOISES)}, or mdlm")
+    raise ValueError(f"{name} has no noise that replaces tokens in place: use one of {', '.join(NOISES)}, or mdlm")
 
 
 class NoisePath:
-    """One text on its way into noise: tokens [L] at rising times, decided by the seed.
+    """One text at increasing times of the forward process.
 
-    states: what the process noised at each time, tokens [1, L] or embeddings [1, L, D].
+    states: noised tokens [1, L] or embeddings [1, L, D] at each time.
     """
 
     def __init__(self, process: TokenNoise, codec: Codec, tokens: Sequence[int], times: Sequence[float], seed: int = 0):
@@ -131,25 +131,23 @@ class NoisePath:
         self.process, self.codec, self.times, self.seed = process, codec, list(times), seed
         self.x = torch.tensor([list(map(int, tokens))], device=process.device)
         process.check_tokens(self.x)
-        self.states = self._noised()
+        self.states: list[Tensor] = []
+        self._sample()
 
     @torch.no_grad()
-    def _noised(self) -> list[Tensor]:
+    def _sample(self) -> None:
         generator = RowGenerator(self.seed, torch.zeros(1, dtype=torch.long, device=self.x.device))
-        state, shape = self.x, tuple(self.x.shape)
-        if isinstance(self.process, GaussianNoise):  # whose times are those of texts, not of positions
+        state, shape, s = self.x, tuple(self.x.shape), None
+        if isinstance(self.process, GaussianNoise):  # one time for each text, not for each position
             state, shape = self.process.table()[self.x], (1,)
-        found: list[Tensor] = []
-        s: Tensor | None = None
         for time in self.times:
             t = torch.full(shape, time, dtype=torch.float64, device=self.x.device)
             state = self.process.noised(state, s, t, generator)
-            found.append(state)
+            self.states.append(state)
             s = t
-        return found
 
     def shown(self, ids: Tensor, t: float) -> NoisedText:
-        """A state of this text, [1, L], as a person sees it."""
+        """Return a state [1, L] as it is shown."""
         original, listed, vocab = self.x[0].tolist(), ids[0].tolist(), self.codec.vocab
         kinds: list[NoiseKind] = [
             "kept" if token == before else "mask" if token >= vocab else "noised"
@@ -158,29 +156,29 @@ class NoisePath:
         return NoisedText(t, self.codec.show_states(listed), listed, kinds)
 
     def texts(self) -> list[NoisedText]:
-        """The text at each time; a noised embedding is shown as the token that is nearest to it."""
+        """Return the text at each time. A noised embedding is shown as the nearest token."""
         nearest = self.process.nearest if isinstance(self.process, GaussianNoise) else lambda state: state
         with torch.no_grad():
             return [self.shown(nearest(state), t) for state, t in zip(self.states, self.times, strict=True)]
 
 
 def model_path(model: "Model", text: str, times: Sequence[float], seed: int = 0) -> NoisePath:
-    """A text along the noise of a model."""
+    """Return a path of a text along the noise of a model."""
     if model.codec.grid:
         raise ValueError("this is a model of images: noise is shown for texts")
     tokens = model.codec.encode(model.codec.with_leading_space(text)) if text else model.codec.encode(text)
     if len(tokens) > model.length:
-        raise ValueError(f"this model reads texts of at most {model.length} tokens, found {len(tokens)}")
+        raise ValueError(f"a text for this model has at most {model.length} tokens, found {len(tokens)}")
     return NoisePath(in_place(model.process, model.method.name), model.codec, tokens.tolist(), times, seed)
 
 
 def can_denoise_from(model: "Model") -> bool:
-    """Whether a model can go back from a text that is noised in part."""
+    """Return whether a model can denoise a partially noised text."""
     return isinstance(model.process, TokenNoise) and model.method.sampler.starts_at_any_time and not model.codec.grid
 
 
 def denoise_from(model: "Model", path: NoisePath, options: SamplingOptions, moment: int = -1) -> Iterator[NoisedText]:
-    """The model's reverse process from a moment of the path, by its own sampler: each text after it, the last at t = 0."""
+    """Yield the texts of the model's reverse process, from one moment of a path to t = 0, by the model's own sampler."""
     sampler = options.resolve(model.method.sampler)
     model.check_sampler(sampler)
     model.network.eval()
@@ -199,7 +197,7 @@ def denoise_from(model: "Model", path: NoisePath, options: SamplingOptions, mome
 
 
 def moments(texts: Sequence[NoisedText], times: Sequence[float]) -> list[NoisedText]:
-    """Of a chain back, the texts nearest to falling times, each once, and the last."""
+    """Return the denoised texts nearest to some times, each once, and the last text."""
     chosen = {min(range(len(texts)), key=lambda i: abs(texts[i].t - t)) for t in times} | {len(texts) - 1}
     return [texts[i] for i in sorted(chosen)]
 

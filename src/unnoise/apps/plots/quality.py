@@ -36,13 +36,14 @@ WINDOWS = 200  # windows of real text, for `plot quality`
 
 def plot_measures(command: "PlotCommand", models: dict[str, Model], out: Path) -> list[dict[str, Any]]:
     """Measure samples of each model, draw the results, and return them for JSON."""
-    _check_texts(models, command.samplers)
+    for model in models.values():
+        if model.codec.grid:
+            raise ValueError("a judge scores texts, and this is a model of images")
+        for sampler in command.samplers:
+            model.check_sampler(sampler)
     quality = command.kind == "quality"
     if not quality:
         check_same_codec(models, "the entropy of a frontier is counted in tokens")
-    for temperature in command.temperatures:
-        if not 0 < temperature <= 10:
-            raise ValueError(f"temperatures lie above 0 and at most at 10, found {temperature}")
     options = FrontierOptions(
         samplers=command.samplers,
         calls=command.calls or CALLS,
@@ -59,7 +60,8 @@ def plot_measures(command: "PlotCommand", models: dict[str, Model], out: Path) -
     if not command.as_json:
         if command.float32_gumbel:
             print(
-                "drawn with float32 Gumbel noise, which loses rare tokens: only to reproduce that artefact of some papers' code"
+                "sampling with float32 Gumbel noise, which loses rare tokens: "
+                "use it only to reproduce that artefact of some papers' code"
             )
         if real and not quality and not compare:
             missing = f"at least {FEWEST} texts of each kind" if can_mauve() else "mauve-text, pip install 'unnoise[mauve]'"
@@ -95,7 +97,8 @@ def plot_measures(command: "PlotCommand", models: dict[str, Model], out: Path) -
         return [_quality(point) for point in points]
     plot_frontier(points, out, f"{title}; numbers are temperatures", dark=command.dark)
     ahead = best([point for point in points if point.sampler != REAL])
-    return [_frontier(point) | {"on_frontier": point in ahead} for point in points]
+    fields = [name for name in TextMeasures._fields if name not in ("calls", "char_entropy")]  # per token
+    return [{name: point._asdict()[name] for name in fields} | {"on_frontier": point in ahead} for point in points]
 
 
 def _real_texts(command: "PlotCommand", model: Model) -> list[str]:
@@ -126,15 +129,6 @@ def check_same_codec(models: dict[str, Model], why: str) -> None:
             raise ValueError(f"{first} and {other} have different codecs, and {why}: use models with the same codec")
 
 
-def _check_texts(models: dict[str, Model], samplers: Sequence[str]) -> None:
-    """Raise ValueError unless all models generate texts and support the samplers."""
-    for model in models.values():
-        if model.codec.grid:
-            raise ValueError("a judge reads texts, and this is a model of images")
-        for name in samplers:
-            model.check_sampler(name)
-
-
 def _digest(texts: Sequence[str]) -> str | None:
     return hashlib.sha256(repr(list(texts)).encode()).hexdigest() if texts else None
 
@@ -150,11 +144,6 @@ def _quality(point: TextMeasures) -> dict[str, Any]:
         "left_out": point.left_out,
         "model": point.model,
     }
-
-
-def _frontier(point: TextMeasures) -> dict[str, Any]:
-    """Return a result of `plot frontier` for JSON, per token."""
-    return {name: value for name, value in point._asdict().items() if name not in ("calls", "char_entropy")}
 
 
 def _title(models: dict[str, Model], name: str) -> str:
@@ -237,7 +226,6 @@ def plot_frontier(points: Sequence[TextMeasures], path: Path, title: str, *, dar
         for real in lines.get(REAL, []):
             axes.axhline(real.perplexity, color=pale, alpha=0.5, linewidth=0.8, zorder=0)
             axes.axvline(real.entropy, color=pale, alpha=0.5, linewidth=0.8, zorder=0)
-            errors = {"xerr": real.entropy_stderr, "yerr": real.perplexity_stderr, "elinewidth": 0.7, "ecolor": pale}
             axes.errorbar(
                 [real.entropy],
                 [real.perplexity],
@@ -246,7 +234,10 @@ def plot_frontier(points: Sequence[TextMeasures], path: Path, title: str, *, dar
                 color=look(dark).paper,
                 mec=look(dark).ink,
                 label=REAL,
-                **errors,
+                xerr=real.entropy_stderr,
+                yerr=real.perplexity_stderr,
+                elinewidth=0.7,
+                ecolor=pale,
             )
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter("{x:g}")

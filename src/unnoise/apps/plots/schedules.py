@@ -45,7 +45,7 @@ class Revealed(NamedTuple):
 
 
 def schedule_named(name: str) -> Signal:
-    """Return α(t) of a schedule ("cosine", "polynomial:w=2") or of a method. Raise ValueError if there is none."""
+    """Return α(t) of a schedule ("cosine", "polynomial:w=2") or of a method, or raise ValueError."""
     base, _, settings = name.partition(":")
     if base in SCHEDULES:
         chosen = parse_settings(base, settings, "schedule")
@@ -60,7 +60,7 @@ def schedule_named(name: str) -> Signal:
 
 
 def mean_curves(process: ProcessBase) -> dict[str, Signal]:
-    """Return the curves α(t) of a process by name, each the mean over tokens if it differs between them."""
+    """Return the curves α(t) of a process by name, averaged over tokens if they differ between tokens."""
     return {name: (lambda t, alpha=alpha: alpha(t).view(len(t), -1).mean(1)) for name, alpha in process.curves().items()}
 
 
@@ -83,10 +83,9 @@ def weight(alpha: Signal, t: Tensor) -> Tensor:
 
 @torch.no_grad()
 def revealed(alpha: Signal, grid: str, steps: int, length: int) -> list[float]:
-    """Return L·(α(s) − α(t)) for each step from t to s of a grid: [N].
+    """Return the expected number of tokens revealed in each step of a grid, from pure noise to text: [N].
 
-    The first step starts from pure noise, and the last one leaves none.
-    The share (1 − α(t))/(1 − α(1)) of the tokens is not yet revealed at t.
+    At time t, the share (1 − α(t))/(1 − α(1)) of the tokens is not revealed yet.
     """
     times = torch.tensor(Ancestral(steps, "cosine" if grid == "cosine" else "uniform").times(), dtype=torch.float64)
     hidden = 1 - alpha(times.clamp_min(1e-9))
@@ -120,7 +119,7 @@ def plot_schedules(signals: Mapping[str, Signal], path: Path, steps: int, length
 
 
 def _as_weights(axes: "Axes") -> None:
-    """Configure axes for weights, which diverge at t = 0."""
+    """Set a logarithmic axis for weights, which diverge at t = 0."""
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
     axes.set(xlabel=TIME, ylabel="−α′/(1 − α), weight\nof the masked loss", xlim=(0, 1), ylim=(0.05, 200))

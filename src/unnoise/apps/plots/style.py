@@ -1,7 +1,4 @@
-"""Style of all pictures by matplotlib (the extra `plot`): fonts, colours, grid and legends, light and dark, PNG or SVG.
-
-Labels next to the lines of a plot, inside the axes, without covering lines or other text.
-"""
+"""Style of all pictures by matplotlib (the extra `plot`): light and dark colours, fonts, legends, and labels next to lines."""
 
 import importlib.util
 import warnings
@@ -61,7 +58,9 @@ def label_lines(axes: "Axes", renderer: Any) -> None:
         box = text.get_window_extent(renderer)
         half = np.array([box.width, box.height]) / 2
         others = np.concatenate([_apart(other.points, line.points) for other in lines if other is not line])
-        place = _best_place(line.points, half, others, everything, np.array(taken).reshape(-1, 4), np.array(frame.extents))
+        place = _best_place(
+            line.points, half, others, everything, taken=np.array(taken).reshape(-1, 4), frame=np.array(frame.extents)
+        )
         if place is None:
             text.remove()
             continue
@@ -71,7 +70,7 @@ def label_lines(axes: "Axes", renderer: Any) -> None:
 
 
 def _best_place(
-    own: np.ndarray, half: np.ndarray, others: np.ndarray, everything: np.ndarray, taken: np.ndarray, frame: np.ndarray
+    own: np.ndarray, half: np.ndarray, others: np.ndarray, everything: np.ndarray, *, taken: np.ndarray, frame: np.ndarray
 ) -> np.ndarray | None:
     """Return the centre of a label, [2], or None if there is no room next to its line."""
     spots = own[:: max(1, round(EVERY / DENSE))]

@@ -2,8 +2,6 @@
 
 A published perplexity depends on how texts are cut into windows, which tokens count, and which terms of the bound are left out.
 Each protocol states its choices. Its number is computed as the paper's code computes it, and reported next to the bound.
-
-Evaluation protocols: how the code of a paper cuts texts into windows, and what it averages.
 """
 
 import math
@@ -13,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unnoise.apps.protocols.published_nats import Difference, PublishedLoss, differences, published_nats
+from unnoise.apps.protocols.published_nats import Difference, PublishedLoss, differences, mean_and_error, published_nats
 from unnoise.apps.protocols.windows import (
     Benchmark,
     Chunks,
@@ -41,9 +39,9 @@ from unnoise.schedule import Linear
 class Protocol:
     """Evaluation protocol of a paper's code.
 
-    wrapping: how documents become windows.
+    wrapping: rule for cutting documents into windows.
     loss: loss that is averaged, or None for the bound itself.
-    stream: how one long text (text8, enwik8) becomes windows, if different.
+    stream: rule for one long text (text8, enwik8), if it differs.
     first_given: whether the first token of a window is never noised and not counted.
     bits: whether the published number is bits per token instead of a perplexity.
     remark: other properties.
@@ -59,18 +57,19 @@ class Protocol:
     remark: str = ""
 
     def wrapping_of(self, stream: bool) -> Wrapping:
-        """Return how one long text, or documents, become windows."""
+        """Return the rule for one long text, or for documents."""
         return self.stream if stream and self.stream is not None else self.wrapping
 
     @property
     def description(self) -> str:
-        """One sentence for the user."""
+        """Description for the user."""
         noised = "all noised, padding not counted" if self.wrapping.padded else "all noised and counted"
         counted = ", the BOS token given and not counted" if self.first_given else f", {noised}"
         loss = "every term of the bound" if self.loss is None else self.loss.description
         return "; ".join(part for part in (self.wrapping.description + counted, loss, self.remark) if part)
 
 
+SAMPLED = 100  # documents on which the codec is tested for losses
 PLAIN = Wrapping(ends=False, rows=None)
 _AROUND = Wrapping(ends=False, around=True)
 PROTOCOLS = {
@@ -100,9 +99,6 @@ def protocol(name: str) -> Protocol:
     if name not in PROTOCOLS:
         raise ValueError(f"unknown protocol {name!r}: use one of {', '.join(PROTOCOLS)}")
     return PROTOCOLS[name]
-
-
-SAMPLED = 100  # documents on which the codec is tested for losses
 
 
 @dataclass(frozen=True)
@@ -141,12 +137,12 @@ class Evaluation:
     windows: number of windows that were measured.
     characters, bytes: size of their text.
     lossless: whether the codec reproduces the texts exactly.
-    published: nats by the paper's formula, of the first pass.
-    passes: the mean of all passes.
-    bound: the true bound.
-    exact: whether the bound is −log p itself.
+    published: nats by the paper's formula in the first pass.
+    passes: mean of all passes.
+    bound: true bound.
+    exact: whether the bound equals −log p.
     draws: number of draws of the bound for each window.
-    differences: the parts of bound − published.
+    differences: parts of bound − published.
     """
 
     protocol: Protocol
@@ -167,13 +163,13 @@ class Evaluation:
 
     @property
     def difference(self) -> tuple[float, float]:
-        """Bound − published in nats per token, from its parts, and its standard error."""
+        """Sum of the parts of bound − published in nats per token, and its standard error."""
         parts = sum(part.nats for part in self.differences), math.sqrt(sum(part.stderr**2 for part in self.differences))
         return parts[0] / self.bound.tokens, parts[1] / self.bound.tokens
 
     @property
     def is_bound(self) -> bool | None:
-        """True if the published number is, on average, at least the bound. None if the errors are too large to decide."""
+        """True if the published number is at least the bound on average, None if the errors are too large to decide."""
         nats, error = self.difference
         return None if self.differences and abs(nats) <= 2 * error else nats <= 0
 
@@ -222,8 +218,8 @@ class ProtocolOptions:
     """Options of an evaluation.
 
     protocol: name of the protocol.
-    benchmark: name of the benchmark, by default that of the data's path.
-    split: split to evaluate, by default that of the benchmark.
+    benchmark: name of the benchmark; default: the one named in the path of the data.
+    split: split to evaluate; default: the benchmark's published split.
     windows: largest number of windows, evenly spaced; by default all.
     draws: number of draws of the bound for each window.
     passes: number of passes for the published number. The first pass gives the number, all passes give its mean and error.
@@ -262,11 +258,11 @@ def evaluate(model: Model, data: str, options: ProtocolOptions, *, label: str | 
             published_nats(model, of.loss, x, ~known, seed=seed + 1 + i, counted=counted) for i in range(max(options.passes, 2))
         ]
         sums = [float(one.counted.sum()) for one in rows]
-        published, repeated = sums[0], Measurement(*_mean(sums), tokens)
-        mean = _mean([float(one.all.sum()) for one in rows])[0]
+        published, repeated = sums[0], Measurement(*mean_and_error(sums), tokens)
+        mean = sum(float(one.all.sum()) for one in rows) / len(rows)
         parts = differences(model, of.loss, mean, x, ~known, draws=max(2, options.draws // 4), seed=seed)
         if not bool(counted.all()):
-            padding = _mean([float((one.all - one.counted).sum()) for one in rows])
+            padding = mean_and_error([float((one.all - one.counted).sum()) for one in rows])
             parts.append(Difference("padding", *padding, "the cost of predicting where each text ends is left out"))
     return Evaluation(
         protocol=of,
@@ -313,7 +309,7 @@ def obstacle(model: Model, of: Protocol, one: Benchmark) -> str:
 
 
 def windows_of(model: Model, of: Protocol, one: Benchmark, texts: list[str]) -> Chunks:
-    """Return the windows of texts by a protocol, of the model's length."""
+    """Cut texts into windows of the model's length by a protocol."""
     wrapping = wrapping_of(model, of, one.stream and len(texts) == 1)
     if one.in_pieces and wrapping.around and wrapping.ends:
         texts = pieces(texts, model.length)
@@ -321,19 +317,13 @@ def windows_of(model: Model, of: Protocol, one: Benchmark, texts: list[str]) -> 
 
 
 def wrapping_of(model: Model, of: Protocol, stream: bool) -> Wrapping:
-    """Return how texts become windows. The bound uses no EOS tokens if the codec has none."""
+    """Return the rule for cutting texts. The protocol `bound` uses no EOS tokens if the codec has none."""
     wrapping = of.wrapping_of(stream)
     return PLAIN if of.name == "bound" and model.codec.divider is None else wrapping
 
 
-def _mean(values: list[float]) -> tuple[float, float]:
-    """Return the mean and its standard error."""
-    mean = sum(values) / len(values)
-    return mean, math.sqrt(sum((one - mean) ** 2 for one in values) / (len(values) - 1) / len(values))
-
-
 def _bound(model: Model, x: Tensor, known: Tensor, draws: int, seed: int) -> tuple[tuple[float, float], bool, int]:
-    """Return the nats of all windows with their error, whether they are exact, and the number of draws of each window."""
+    """Return the nats of all windows with their standard error, whether they are exact, and the draws for each window."""
     if bool(known.any()):
         sets = min(SETS, max(2, draws))
         found = conditional(model, x, known, draws=max(draws, sets), seed=seed, sets=sets)

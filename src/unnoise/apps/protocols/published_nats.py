@@ -10,7 +10,7 @@ measured separately, which gives the difference far more precisely than two nois
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -122,12 +122,12 @@ def _one_draw(model: Model, loss: PublishedLoss) -> Callable[[Tensor, Tensor, Te
     if isinstance(bound, Autoregressive):
         return lambda x, free, v, generator: -gather(next_token_log_probs(model, x), x) * free
     if isinstance(bound, BlockElbo):
-        return lambda x, free, v, generator: _block_draw(bound, denoiser, loss.start, x, free, generator)
+        return lambda x, free, v, generator: _block_draw(bound, denoiser, x, free, start=loss.start, generator=generator)
     objective = loss.objective(model)
 
     def one(x: Tensor, free: Tensor, v: Tensor, generator: RowGenerator) -> Tensor:
         t = loss.start + (1 - loss.start) * v
-        nats = _placed(*noised_terms(objective, denoiser, x, free, t.clamp_min(1e-9), generator))
+        nats = _placed(*noised_terms(objective, denoiser, x, free, t=t.clamp_min(1e-9), generator=generator))
         return nats + _free_reconstruction(objective, x, free) if loss.reconstruction else nats
 
     return one
@@ -145,7 +145,9 @@ def _placed(values: Tensor, where: Tensor) -> Tensor:
     return values.new_zeros(where.shape).masked_scatter(where, values)
 
 
-def _block_draw(bound: BlockElbo, denoiser: Denoiser, start: float, x: Tensor, free: Tensor, generator: RowGenerator) -> Tensor:
+def _block_draw(
+    bound: BlockElbo, denoiser: Denoiser, x: Tensor, free: Tensor, *, start: float, generator: RowGenerator
+) -> Tensor:
     """Draw the loss of block diffusion: one t per block, each position masked with probability t, weight 1/t: [B, L].
 
     Blocks of one token are always masked.
@@ -182,7 +184,7 @@ def differences(
         found.append(Difference("the factor", -loss.start * published, 0.0, words))
         found.append(
             _measured(
-                lambda v, rows, generator: _first_part(model, loss, x[rows], free[rows], v, generator),
+                lambda v, rows, generator: _first_part(model, loss, x[rows], free[rows], v=v, generator=generator),
                 x,
                 name="near the text",
                 description=f"the integral from 0 to {loss.start:g} is left out",
@@ -210,7 +212,7 @@ def differences(
     return found
 
 
-def _first_part(model: Model, loss: PublishedLoss, x: Tensor, free: Tensor, v: Tensor, generator: RowGenerator) -> Tensor:
+def _first_part(model: Model, loss: PublishedLoss, x: Tensor, free: Tensor, *, v: Tensor, generator: RowGenerator) -> Tensor:
     """Draw ∫_0^start of the integrand: [B].
 
     For masked noise, one of m free positions is always masked, and its term is weighted by m times the probability of a mask.
@@ -226,7 +228,7 @@ def _first_part(model: Model, loss: PublishedLoss, x: Tensor, free: Tensor, v: T
     t = (loss.start * v).clamp_min(1e-9)
     process = objective.process
     if not isinstance(process, Masked) or process.per_token:
-        return loss.start * noised_nats(objective, model.denoiser, x, free, t, generator)
+        return loss.start * noised_nats(objective, model.denoiser, x, free, t=t, generator=generator)
     chosen = _one_of(free, generator)
     x_t = torch.where(free, process.noised(x, None, t[:, None].expand(x.shape), generator), x)
     x_t = x_t.masked_fill(chosen, process.mask)
@@ -244,9 +246,8 @@ def _measured(
     draw: Callable[[Tensor, Tensor, RowGenerator], Tensor], x: Tensor, *, name: str, description: str, draws: int, seed: int
 ) -> Difference:
     """Return the sum over all windows of the mean over draws, with its standard error."""
-    draws = max(2, draws)
     sums = []
-    for i in range(draws):
+    for i in range(max(2, draws)):
         generator_seed = seed_of(seed, 977, i)
 
         def some(rows: Tensor, key: int = generator_seed) -> Tensor:
@@ -254,9 +255,13 @@ def _measured(
             return draw(generator.uniform((len(rows),)), rows, generator)
 
         sums.append(_sum(some, x))
-    mean = sum(sums) / draws
-    error = math.sqrt(sum((one - mean) ** 2 for one in sums) / (draws - 1) / draws)
-    return Difference(name, mean, error, description)
+    return Difference(name, *mean_and_error(sums), description)
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """Return the mean of independent values and its standard error."""
+    mean = sum(values) / len(values)
+    return mean, math.sqrt(sum((one - mean) ** 2 for one in values) / (len(values) - 1) / len(values))
 
 
 def _sum(act: Callable[[Tensor], Tensor], x: Tensor) -> float:

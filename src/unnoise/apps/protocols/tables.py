@@ -1,13 +1,13 @@
 """Tables of results: several models on several data sets, next to published results.
 
-The output folder contains a file for each cell, which is not computed again, and the table as Markdown and CSV, which are
-updated after each cell.
+The output folder contains a file for each cell, so that no cell is computed twice. It also contains the table as Markdown and
+CSV, updated after each cell.
 """
 
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,11 @@ def measured_table(
             model = load(name) if kept is None and model is None else model
             if kept is None:
                 assert model is not None
-                kept = _measured(table, model, one, path, options, name)
+                if model.codec.grid:
+                    kept = _of_images(model, path, table.columns[table.number(one)].split, options)
+                else:
+                    kept = evaluate(model, path, replace(options, benchmark=one), label=f"the model {name}").as_dict()
+                kept |= {"model": name, "method": model.method.name, "benchmark": one}
             cells.append(Cell(name, one, kept, found[name, one] is not None))
             if distributed.rank() == 0:
                 if not cells[-1].kept:
@@ -106,28 +110,12 @@ def _inside(folder: Path, name: str) -> Path | None:
     return mine[0] if mine else None
 
 
-def _measured(table: PublishedTable, model: Model, one: str, path: str, options: ProtocolOptions, name: str) -> dict[str, Any]:
-    """Return the result of a model on a data set, for JSON."""
-    if model.codec.grid:
-        found = _of_images(model, path, table.columns[table.number(one)].split, options)
-    else:
-        found = evaluate(model, path, replace(options, benchmark=one), label=f"the model {name}").as_dict()
-    return found | {"model": name, "method": model.method.name, "benchmark": one}
-
-
 def _of_images(model: Model, path: str, split: str, options: ProtocolOptions) -> dict[str, Any]:
     """Return bits per dimension over a split of images, in the format of other cells."""
     source = corpus(path)
     split = split if split in source.splits else source.splits[-1]
     found = evaluate_split(model, source, split, windows=options.windows, samples=options.draws, seed=options.seed)
     bits, error = found["bits_per_char"], found["stderr"]
-    bound: Mapping[str, Any] = {
-        "nats_per_token": bits * math.log(2),
-        "bits_per_dimension": bits,
-        "bits_per_dimension_stderr": error,
-        "exact": found["exact"],
-        "draws": found["draws"],
-    }
     return {
         "protocol": "bound",
         "split": split,
@@ -135,7 +123,13 @@ def _of_images(model: Model, path: str, split: str, options: ProtocolOptions) ->
         "counted_tokens": found["windows"] * model.length,
         "tokenizer": asdict(Tokenizer.of(model.codec)),
         "lossless": found["lossless"],
-        "bound": bound,
+        "bound": {
+            "nats_per_token": bits * math.log(2),
+            "bits_per_dimension": bits,
+            "bits_per_dimension_stderr": error,
+            "exact": found["exact"],
+            "draws": found["draws"],
+        },
     }
 
 

@@ -1,10 +1,10 @@
-"""Documents cut into windows of one length, as in published evaluations.
+"""Benchmark data sets, and their documents cut into windows of one length, as in published evaluations.
 
 A thousand documents at a time are concatenated and cut into windows, and the remainder is dropped. This is the effect of
 `datasets.map(batched=True)` in the code of SEDD, MDLM, BD3-LM and Duo. There the windows also depend on the number of
 processes, which is one here. MDLM's runs on LM1B instead use one padded window for each sentence.
 
-Benchmark data sets from the user's files, with their published split, field and detokenizer.
+Benchmarks are read from the user's files, with their published split, field and detokenizer:
 
 | name | file | split | field of a record |
 |---|---|---|---|
@@ -49,7 +49,7 @@ class Wrapping:
     ends: whether an EOS token follows each document.
     around: whether each window is BOS, length − 2 tokens, EOS.
     rows: number of documents that are concatenated, or None for all.
-    whole_batches: the number of windows is rounded down to a multiple of this number.
+    whole_batches: divisor to whose multiple the number of windows is rounded down.
     padded: whether each document is one window, truncated or padded with EOS tokens that do not count.
     """
 
@@ -123,11 +123,7 @@ def chunk(texts: Sequence[str], codec: Codec, length: int, wrapping: Wrapping) -
     if wrapping.around:
         x = torch.nn.functional.pad(x, (1, 0), value=begin)
         x = torch.nn.functional.pad(x, (0, 1), value=end)
-    kept = len(rows) * inside
-    characters = sum(map(len, texts)) * kept / tokens
-    size = sum(map(byte_count, texts)) * kept / tokens
-    counted = torch.ones_like(x, dtype=torch.bool)
-    return Chunks(x, counted, len(texts), tokens, tokens - kept, x.numel() - kept, characters, size)
+    return _chunks(texts, x, torch.ones_like(x, dtype=torch.bool), tokens=tokens, inside=len(rows) * inside)
 
 
 def _padded(texts: Sequence[str], codec: Codec, length: int, begin: int, end: int) -> Chunks:
@@ -140,27 +136,37 @@ def _padded(texts: Sequence[str], codec: Codec, length: int, begin: int, end: in
         some = tokens[: length - 2]
         row[1 : 1 + len(some)] = torch.from_numpy(some)
     counted = torch.arange(length) < kept[:, None] + 2
-    tokens, inside = sum(map(len, encoded)), int(kept.sum())
-    characters = sum(map(len, texts)) * inside / max(tokens, 1)
-    size = sum(map(byte_count, texts)) * inside / max(tokens, 1)
-    return Chunks(x, counted, len(texts), tokens, tokens - inside, int(counted.sum()) - inside, characters, size)
+    return _chunks(texts, x, counted, tokens=sum(map(len, encoded)), inside=int(kept.sum()))
+
+
+def _chunks(texts: Sequence[str], x: Tensor, counted: Tensor, *, tokens: int, inside: int) -> Chunks:
+    """Return windows with their sizes. `inside` of the texts' tokens are in the windows."""
+    return Chunks(
+        x=x,
+        counted=counted,
+        documents=len(texts),
+        tokens=tokens,
+        dropped=tokens - inside,
+        specials=int(counted.sum()) - inside,
+        characters=sum(map(len, texts)) * inside / max(tokens, 1),
+        bytes=sum(map(byte_count, texts)) * inside / max(tokens, 1),
+    )
 
 
 def characters_of(chunks: Chunks, codec: Codec, which: Tensor) -> float:
-    """Return the number of characters of some windows [n], by their share of the decoded characters of all windows.
+    """Return the number of characters in some windows [n], without BOS and EOS tokens.
 
-    BOS and EOS tokens are left out. A share by the number of windows would be wrong, because tokens differ in length.
+    It is estimated by the share of these windows in the decoded text, because windows differ in their number of characters.
     """
     return chunks.characters * _share(chunks, codec, which, len)
 
 
 def bytes_of(chunks: Chunks, codec: Codec, which: Tensor) -> float:
-    """Return the number of bytes of some windows [n]. See `characters_of`."""
+    """Return the number of bytes in some windows [n]. See `characters_of`."""
     return chunks.bytes * _share(chunks, codec, which, byte_count)
 
 
 def _share(chunks: Chunks, codec: Codec, which: Tensor, count: Callable[[str], int]) -> float:
-    """Return the share of some windows [n] in the decoded text of all windows."""
     if len(which) == len(chunks.x):
         return 1.0
     around = [codec.bos, codec.divider]
