@@ -147,11 +147,11 @@ class MaskedSearch:
         found: list[Found] = []
         states = [Found((mask,) * n, score) for n, score in enumerate(self._length_scores(), 1)]
         while states:
-            children = sorted(self._expand(states), key=lambda child: -child.log_p)
+            children = self._expand(states)
             found += [child for child in children if mask not in child.tokens]
             bound = sorted((word.log_p for word in found), reverse=True)[COMPLETE - 1 : COMPLETE] or [-torch.inf]
             by_length: dict[int, list[Found]] = {}
-            for child in children:
+            for child in sorted(children, key=lambda child: -child.log_p):
                 if mask in child.tokens and child.log_p > bound[0]:
                     by_length.setdefault(len(child.tokens), []).append(child)
             states = [state for some in by_length.values() for state in some[:BEAM]]
