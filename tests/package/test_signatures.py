@@ -10,8 +10,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MOST_PARAMETERS, MOST_ARGUMENTS = 7, 5
 # how many functions and calls may still exceed the two numbers; a limit only ever falls
-PARAMETER_LIMITS = {"src": 4, "benchmarks": 0, "examples": 0, "tests": 0}
-CALL_LIMITS = {"src": 44, "benchmarks": 2, "examples": 0, "tests": 11}
+PARAMETER_LIMITS = {"src": 0, "benchmarks": 0, "examples": 0, "tests": 0}
+CALL_LIMITS = {"src": 20, "benchmarks": 2, "examples": 0, "tests": 11}
 
 
 @cache

@@ -22,7 +22,7 @@ from torch import Tensor
 from unnoise.denoiser import Denoiser, predict
 from unnoise.objective.elbo import Elbo
 from unnoise.objective.losses import data_end, noise_end
-from unnoise.objective.objective_base import Objective, by_positions, sum_rows
+from unnoise.objective.objective_base import Objective, sum_rows, terms_at
 from unnoise.objective.times import stratified
 from unnoise.process.masked import Masked
 from unnoise.process.process_base import Process
@@ -146,9 +146,8 @@ class MaskCounts:
     def cross_entropy(self, denoiser: Denoiser, x: Tensor, hidden: Tensor, t: Tensor) -> Tensor:
         """Return Σ_hidden −log μ(x^i | the rest, t): [B] float64."""
         x_t = x.masked_fill(hidden, self.process.mask)
-        prediction = predict(denoiser, self.process, x_t, t.double(), hidden)
-        times = t[:, None].expand(x.shape)[hidden].double()
-        return sum_rows(by_positions(self.process.cross_entropy, prediction, x[hidden], x_t[hidden], times), hidden).double()
+        term = self.process.cross_entropy
+        return sum_rows(terms_at(term, denoiser, self.process, x=x, x_t=x_t, t=t.double(), where=hidden), hidden).double()
 
 
 def binomial(tokens: int, p: float, q: float) -> Tensor:

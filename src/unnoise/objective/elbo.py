@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from unnoise.denoiser import Denoiser, predict
-from unnoise.objective.objective_base import DenoisingObjective, Objective, by_positions, sum_rows
+from unnoise.objective.objective_base import DenoisingObjective, Objective, sum_rows, terms_at
 from unnoise.objective.times import TimeSampler
 from unnoise.prediction import MeanPrediction, TokenPrediction
 from unnoise.process.masked import Masked
@@ -103,9 +103,7 @@ class Elbo(DenoisingObjective):
     def reconstruction(self, denoiser: Denoiser, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         """Compute Σ_i −log p(x_0^i | x_t): [B]."""
         where = self.process.active(x_t)
-        prediction = predict(denoiser, self.process, x_t, t, where)
-        times = t[:, None].expand(x.shape)[where].double()
-        return sum_rows(by_positions(self.process.cross_entropy, prediction, x[where], x_t[where], times), where)
+        return sum_rows(terms_at(self.process.cross_entropy, denoiser, self.process, x=x, x_t=x_t, t=t, where=where), where)
 
 
 class Hybrid(Elbo):

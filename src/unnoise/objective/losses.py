@@ -5,9 +5,9 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from unnoise.denoiser import Denoiser, predict
+from unnoise.denoiser import Denoiser
 from unnoise.objective.elbo import Elbo
-from unnoise.objective.objective_base import DenoisingObjective, by_positions, sum_rows
+from unnoise.objective.objective_base import DenoisingObjective, sum_rows, terms_at
 from unnoise.prediction import TokenPrediction
 from unnoise.process.process_base import Process, bregman, without_own
 from unnoise.process.state import LATEST
@@ -126,9 +126,7 @@ def noised_terms(
     process = bound.process
     x_t = torch.where(free, process.noised(x, None, t[:, None].expand(x.shape), generator), x)
     where = bound.positions(x_t) & free
-    prediction = predict(denoiser, process, x_t, t, where)
-    times = t[:, None].expand(x.shape)[where].double()
-    return by_positions(bound.term, prediction, x[where], x_t[where], times), where
+    return terms_at(bound.term, denoiser, process, x=x, x_t=x_t, t=t, where=where), where
 
 
 def noise_end(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor) -> Tensor:
@@ -155,6 +153,4 @@ def data_end(bound: Elbo, denoiser: Denoiser, x: Tensor, free: Tensor, generator
 
 
 def _cross_entropy(process: Process, denoiser: Denoiser, x: Tensor, x_t: Tensor, where: Tensor, t: Tensor) -> Tensor:
-    prediction = predict(denoiser, process, x_t, t, where)
-    times = t[:, None].expand(x.shape)[where].double()
-    return sum_rows(by_positions(process.cross_entropy, prediction, x[where], x_t[where], times), where)
+    return sum_rows(terms_at(process.cross_entropy, denoiser, process, x=x, x_t=x_t, t=t, where=where), where)

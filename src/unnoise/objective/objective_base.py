@@ -112,9 +112,7 @@ class DenoisingObjective(Objective):
     def at(self, denoiser: Denoiser, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         """Compute Σ_positions term for a noised sequence: x, x_t [B, L], t [B] → [B]."""
         where = self.positions(x_t)
-        prediction = predict(denoiser, self.process, x_t, t, where)
-        times = t[:, None].expand(x.shape)[where].double()
-        return sum_rows(by_positions(self.term, prediction, x[where], x_t[where], times), where)
+        return sum_rows(terms_at(self.term, denoiser, self.process, x=x, x_t=x_t, t=t, where=where), where)
 
     def positions(self, x_t: Tensor) -> Tensor:
         """Return the positions where the term is not zero: [B, L] bool."""
@@ -125,23 +123,28 @@ class DenoisingObjective(Objective):
         """Compute the nats of each position: [*P]."""
 
 
-def by_positions(
+def terms_at(
     term: Callable[[TokenPrediction, Tensor, Tensor, Tensor], Tensor],
-    prediction: TokenPrediction,
+    denoiser: Denoiser,
+    process: Process,
+    *,
     x: Tensor,
     x_t: Tensor,
     t: Tensor,
+    where: Tensor,
 ) -> Tensor:
-    """Compute term(prediction, x, x_t, t) of n positions: [n].
+    """Compute term(prediction, x, x_t, t) at the n positions `where`: x, x_t, where [B, L], t [B] → [n].
 
     Without gradients it is computed for a few positions at a time, with the same result, because with a vocabulary of 50,000
     every intermediate tensor is as large as a small network.
     """
+    prediction = predict(denoiser, process, x_t, t, where)
+    inputs = x[where], x_t[where], t[:, None].expand(x.shape)[where].double()
     values = prediction.values
     at_once = max(1, NUMBERS // values.shape[-1])
     if torch.is_grad_enabled() or len(values) <= at_once:
-        return term(prediction, x, x_t, t)
-    parts = zip(*(one.split(at_once) for one in (values, x, x_t, t)), strict=True)
+        return term(prediction, *inputs)
+    parts = zip(*(one.split(at_once) for one in (values, *inputs)), strict=True)
     return torch.cat([term(prediction.replace(part), *rest) for part, *rest in parts])
 
 
