@@ -1,4 +1,4 @@
-"""Registry of networks, codecs, samplers, methods and recipes by name, for built-in parts and plug-ins.
+"""Registry of parts by name, built in and of plug-ins, and checks of their options and settings.
 
     @unnoise.register("network", "gru")
     class Gru(torch.nn.Module): ...
@@ -10,7 +10,7 @@ studio. A saved model stores the names of its parts, which must be registered be
 - install a package with an entry point in the group `unnoise.plugins` that names the module;
 - list the module, or the path of a Python file, in the environment variable UNNOISE_PLUGINS (separated by commas).
 
-Checks of options and keywords, and settings in a name ("md4:offset=1e-4").
+A name may carry settings, as in "md4:offset=1e-4".
 """
 
 import ast
@@ -57,7 +57,6 @@ def register(kind: Kind, name: str) -> Callable[[Part], Part]:
         raise ValueError(f"unknown kind of part {kind!r}: use one of {', '.join(KINDS)}")
     if not name or not all(c.isalnum() or c in "-_." for c in name):
         raise ValueError(f"a name has letters, digits, - _ and . only, found {name!r}")
-
     if name in _builtin[kind] and kind != "command":
         raise ValueError(f"{name!r} is a built-in {kind}: choose another name")
 
@@ -222,14 +221,13 @@ def check_keywords(options: type[Any], found: Iterable[str], who: str) -> None:
     known = [field.name for field in fields(options)]
     for name in found:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known)}"
+            hint = did_you_mean(name, known).rstrip() or f"it takes {', '.join(known)}"
             raise ValueError(f"{who} has no option {name!r}: {hint}")
 
 
 def parse_settings(name: str, text: str, what: str) -> dict[str, Any]:
     """Parse settings, "field=value,field=value". Values are numbers, true, false, none or strings."""
-    found = {}
+    found: dict[str, Any] = {}
     for setting in filter(None, text.split(",")):
         field, equals, value = (part.strip() for part in setting.partition("="))
         if not equals:
@@ -256,8 +254,7 @@ def check_settings(
     known = None if accepted is None else sorted(accepted)
     for field in settings:
         if known is not None and field not in known:
-            near = difflib.get_close_matches(field, known, 1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
+            hint = did_you_mean(field, known)
             raise ValueError(f"the {what} {name} has no field {field!r}; {hint}it has {', '.join(known) or 'none'}")
     if isinstance(settings, Mapping) and isinstance(accepted, Mapping):
         for field, value in settings.items():

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import unnoise
-from unnoise.cli import main as cli
 from unnoise.cli.main import main, parse
 from unnoise.files import write_atomically
+from unnoise.registry import registered
 
 ROOT = Path(__file__).parents[2]
 TEXT = "the cat sat on the mat and the dog sat on the log while the rat ran round the hat " * 120
@@ -117,7 +117,7 @@ def test_json(line: str, keys: set[str], capsys: pytest.CaptureFixture[str]) -> 
         ("ls --recipes", "mdlm-owt"),
         ("plan mdlm --codec text8 --size nano --steps 9 --gpus 1", "days"),
         ("train --help", "Example: unnoise train mdlm"),
-        ("--help", "generate"),
+        ("--help", "\n  generate   Generate texts or images.\n"),
     ],
 )
 def test_words_for_people(line: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,7 +198,7 @@ def test_nothing_is_left_behind_by_a_file_that_cannot_be_written(home: Path) -> 
     assert not list(home.glob(".*.part"))
 
 
-COMMANDS = list(cli.commands())
+COMMANDS = list(registered("command"))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -287,7 +287,7 @@ MISTAKES = {
     "plan mdml --codec text8": "unknown method 'mdml'",
     "plan --recipe mdlm-owt --gpu abacus": "unknown GPU 'abacus': use one of b200, h200, h100",
     "plan --recipe mdlm-owt --gpus 0": "--gpus must be ≥ 1, found 0",
-    "plan --recipe mdlm-owt --utilisation 2": "--utilisation is a share",
+    "plan --recipe mdlm-owt --utilisation 2": "--utilisation must lie in (0, 1], found 2",
     "plan --recipe mdlm-owt --memory 0": "--memory must be > 0",
     "plan --recipe mdlm-owt --device-batch 0": "device_batch must be ≥ 1",
     "plan --recipe mdlm-owt --precision int8": "--precision must be one of",
@@ -295,7 +295,7 @@ MISTAKES = {
     "train mdlm --size": "--size needs a value; see unnoise train --help",
     "train mdlm --data text.txt:0.5,nowhere:0.5 --steps 1": "no corpus 'nowhere'",
     "train mdlm --data text.txt:0,./text.txt:1 --steps 1": "the weight of a corpus must be > 0, found 0, 1",
-    "prepare": "give the folder to write, with --out",
+    "prepare": "name the output folder with --out",
     "prepare --out new": "give the data to prepare: text files, .jsonl or Parquet files",
     "prepare nowhere --out new": "there is no file or folder 'nowhere' to prepare",
     "prepare text.txt --out text.txt": "--out needs a folder of its own, found 'text.txt'",
@@ -309,8 +309,8 @@ MISTAKES = {
     "prepare text.txt --out new --valid-share 0.5 --test-share 0.5": "leave nothing to train on",
     "prepare text.txt --out new --shard-size 0": "shard_size must be ≥ 1, found 0",
     "prepare text.txt --outt new": "did you mean --out?",
-    "info text.txt --model runs/mdlm": "name one thing, as FOLDER or with --model",
-    "info runs/mdlm --verify": "--verify is for a folder of `unnoise prepare`",
+    "info text.txt --model runs/mdlm": "FOLDER and --model exclude each other",
+    "info runs/mdlm --verify": "--verify is for an output folder of `unnoise prepare`",
     "generate --model nowhere": "there is no model in nowhere",
     "generate --sampler magic": "unknown sampler 'magic'",
     "generate --steps 0": "steps must be a whole number",
@@ -334,7 +334,7 @@ MISTAKES = {
     "infill 'a [WORD]' --temperature 0.5": "[WORD] is searched for, not sampled: leave out --temperature",
     "infill 'a [WORD]' --steps 4": "[WORD] is searched for, not sampled: leave out --steps",
     "complete --prefix 'a [MASK]'": "use infill for a text with [MASK], [GAP] or [WORD]",
-    "generate --stream --watch": "--stream prints texts while they are generated: leave out --watch",
+    "generate --stream --watch": "--stream only prints texts while they are generated: leave out --watch",
     "correct hello --strength 2": "strength must lie in [0, 1]",
     "correct hello --model runs/ar": "masked or uniform noise",
     "inpaint": "this is a model of text: use infill",
@@ -400,6 +400,7 @@ MISTAKES = {
     "ls --loud": "unknown option --loud; see unnoise ls --help",
     "demo --steps 0": "steps must be ≥ 1",
     "fly": "unknown command 'fly': use one of train, generate",
+    "generat": "unknown command 'generat': did you mean 'generate'? use one of",
 }
 
 
@@ -442,12 +443,15 @@ def test_control_c_saves_and_says_how_to_go_on(home: Path) -> None:
 
 
 def test_help_answers_within_a_second() -> None:
-    def seconds() -> float:
-        start = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "unnoise", "--help"], check=True, stdout=subprocess.DEVNULL)
-        return time.perf_counter() - start
+    """Measure processor time, so that other processes do not matter."""
 
-    assert min(seconds() for _ in range(3)) < 1.0
+    def seconds() -> float:
+        before = os.times()
+        subprocess.run([sys.executable, "-m", "unnoise", "--help"], check=True, stdout=subprocess.DEVNULL)
+        after = os.times()
+        return after.children_user + after.children_system - before.children_user - before.children_system
+
+    assert min(seconds() for _ in range(3)) < 0.8
 
 
 def documented_commands() -> list[str]:

@@ -9,10 +9,11 @@ import pytest
 import unnoise
 from unnoise.checkpoint.format import card_description
 from unnoise.cli.help import default_hint, field_docstrings
-from unnoise.cli.main import commands, main
+from unnoise.cli.main import main
 from unnoise.data import Pixels
 from unnoise.evaluation.dataset import kind_of_piece
 from unnoise.model.generate import text_as_read
+from unnoise.registry import registered
 from unnoise.training.training_options import RunOptions, TrainingOptions
 
 
@@ -23,12 +24,19 @@ def help_of(command: str, capsys: pytest.CaptureFixture[str]) -> str:
     return " ".join(re.sub("[│╭╰╮╯─|+]", " ", capsys.readouterr().out).split())
 
 
-@pytest.mark.parametrize("command", commands())
+@pytest.mark.parametrize("command", registered("command"))
 def test_help_shows_only_defaults_that_one_could_type(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     shown = help_of(command, capsys)
     for unwanted in ("{None}", "default: None", "default: True", "default: False", "(default: )", "(default: '')"):
         assert unwanted not in shown, unwanted
     assert f"usage: unnoise {command}" in shown and "Example: unnoise" in shown
+
+
+def test_the_list_of_commands_has_one_short_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == main(["-h"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(any(line.startswith(f"  {name:10s} ") for line in lines) for name in registered("command"))
+    assert max(map(len, lines)) <= 84 and len(lines) <= 2 * (len(registered("command")) + 6)
 
 
 def test_help_of_training(capsys: pytest.CaptureFixture[str]) -> None:

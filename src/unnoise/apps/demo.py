@@ -25,7 +25,9 @@ MOLECULES = 4
 
 @dataclass
 class DemoCommand:
-    """Show the bundled models, then train a small model on the built-in corpus and sample from it.
+    """Show the bundled models, and train and sample a small one.
+
+    The small model is trained on the built-in corpus.
 
     Example: unnoise demo
     """

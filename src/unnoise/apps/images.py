@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import arg
 
 from unnoise.cli.command_base import at_least, open_model
-from unnoise.cli.generate_command import WritingCommand, write_sheet
+from unnoise.cli.generate_command import OneModelCommand, write_sheet
 
 if TYPE_CHECKING:
     import numpy as np
 
 
 @dataclass(frozen=True, kw_only=True)
-class InpaintCommand(WritingCommand):
+class InpaintCommand(OneModelCommand):
     """Complete images of which one half is given. Each row of the output: the original, the given half, the samples.
 
     Example: unnoise inpaint --model runs/digits --data digits --given lower --images 8 --out inpainting.png

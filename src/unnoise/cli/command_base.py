@@ -1,53 +1,27 @@
-"""Graceful stop on Ctrl-C or SIGTERM.
-
-Options that several commands share, and functions that turn them into models, devices and texts.
+"""Options that several commands share, and functions that load models and texts and print results.
 
 Functions import torch when they are called, so that `unnoise --help` answers at once.
 """
 
+import json
 import os
-import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tyro.conf import UseAppendAction, arg
+from tyro.conf import Positional, UseAppendAction, arg
 
 from unnoise.files import BUNDLED as BUNDLED_MODELS
 
 if TYPE_CHECKING:
     from unnoise.model.model import Model
 
-
-class StopRequest:
-    """Flag set by the first Ctrl-C or SIGTERM, after which training finishes its step and saves. The second stops at once."""
-
-    def __init__(self) -> None:
-        self.requested = False
-
-    def __call__(self) -> bool:
-        return self.requested
-
-    def __enter__(self) -> "StopRequest":
-        self.before = {number: signal.signal(number, self._request) for number in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
-
-    def _request(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
-            raise KeyboardInterrupt
-        self.requested = True
-        print("\nstopping after this step …", file=sys.stderr)
-
-
 BUNDLED = "stories"
 DEFAULT_MODEL = f"the newest model in runs/, or the bundled model {BUNDLED}"
 SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥"}
+TextArgument = Annotated[Positional[str], arg(metavar="TEXT", help="Text, file, or - for standard input.")]
 Json = Annotated[bool, arg(name="json", help="Print one JSON object.")]
 Dark = Annotated[bool, arg(help="Use a dark background for the picture.")]
 ModelName = Annotated[
@@ -65,6 +39,21 @@ ModelNames = Annotated[
 Layout = Literal["mdlm", "sedd", "bd3lm", "udlm", "duo", "gidd", "flexmdm"]  # published layouts that can be written
 Device = Annotated[str, arg(help="Device: auto, cpu, cuda, mps, …")]
 Seed = Annotated[int, arg(help="Random seed.")]
+
+
+def show_result(as_json: bool, found: Mapping[str, Any], lines: Iterable[str]) -> int:
+    """Print a result as one JSON object or as lines of text, and return the exit code 0."""
+    if as_json:
+        text = json.dumps(found, ensure_ascii=False)
+        lines = [text.encode("utf-8", "backslashreplace").decode()]  # which escapes a lone surrogate as JSON does
+    for line in lines:
+        print(line)
+    return 0
+
+
+def field_values(command: Any, options: type[Any]) -> dict[str, Any]:
+    """Return the fields of the dataclass `options` from a command that has the same fields."""
+    return {field.name: vars(command)[field.name] for field in fields(options)}
 
 
 def model_folders() -> list[Path]:
@@ -100,7 +89,7 @@ def named_models(names: Sequence[str]) -> dict[str, Path]:
 
 
 def open_models(names: Sequence[str], device: str) -> "dict[str, Model]":
-    """Load several models, by short names."""
+    """Load models, and return them by short names."""
     return {title: open_model(str(folder), device) for title, folder in named_models(names).items()}
 
 
@@ -119,7 +108,7 @@ def find_folder(name: str | None) -> Path:
 
 
 def device_named(name: str) -> str:
-    """Return the name of a device that works. `auto` is CUDA if it is available, otherwise the CPU."""
+    """Return the name of a device, or raise ValueError if it is not usable. `auto` is CUDA if available, otherwise the CPU."""
     import torch
 
     if name == "auto":
@@ -153,12 +142,12 @@ def text_of(argument: str) -> str:
 
 
 def printable(value: object) -> str:
-    """Return a value without control characters, which could take over the terminal."""
+    """Return a value as text, without the control characters that a terminal would obey."""
     return "".join(c if c.isprintable() else "�" for c in str(value))
 
 
 def visible(token: str, plain: bool = False) -> str:
-    """Return a token with symbols instead of line breaks and of spaces alone. A plain token keeps its spaces."""
+    """Return a token with symbols for line breaks and tabs, and for its spaces if it has nothing else and is not `plain`."""
     if not token:
         return "▯"
     if not token.strip(" "):
@@ -179,7 +168,7 @@ def percent(share: float, digits: int = 0) -> str:
 
 
 def at_least(least: int, **counts: int | None) -> None:
-    """Raise ValueError if a number is too small, with the name of its option."""
+    """Raise ValueError with the name of the first option that is below `least`."""
     for name, count in counts.items():
         if count is not None and count < least:
             raise ValueError(f"--{name.replace('_', '-')} must be ≥ {least}, found {count}")

@@ -1,65 +1,46 @@
-"""`unnoise convert`.
+"""The commands `unnoise convert`, `export` and `push`, which write a model in a format or upload it."""
 
-`unnoise export`.
-
-`unnoise push`.
-"""
-
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from unnoise.cli.command_base import Json, Layout, open_model
+from unnoise.cli.command_base import Json, Layout, open_model, show_result
+from unnoise.registry import parse_settings
+
+SOURCE = "Folder of a model, name of a bundled model, or Hugging Face hub id."
 
 
 @dataclass
 class ConvertCommand:
-    """Convert a model: to the format of this package, to smaller weights, or to other recommended sampling options.
+    """Convert a model to the format of this package.
+
+    The copy may have weights of another data type and other recommended sampling options.
 
     Example: unnoise convert runs/first --out small --dtype int8 --sampling sampler=confidence,steps=64,temperature=0.9
     """
 
-    source: Annotated[
-        Positional[str],
-        arg(metavar="SRC", help="Folder of a model, name of a bundled model, or Hugging Face hub id."),
-    ]
+    source: Annotated[Positional[str], arg(metavar="SRC", help=SOURCE)]
     out: Annotated[Path, arg(help="Output folder.")]
-    dtype: Annotated[
-        Literal["float32", "float16", "bfloat16", "int8"] | None,
-        arg(
-            help="Data type of the saved weights. int8 stores a scale for each row of a matrix. Weights are loaded as float32. "
-            "Default: unchanged."
-        ),
-    ] = None
-    sampling: Annotated[
-        str | None,
-        arg(
-            help="Recommended sampling options to set, such as sampler=confidence,steps=64 (also temperature and top_p). "
-            "Other options keep their values; none removes all."
-        ),
-    ] = None
+    dtype: Literal["float32", "float16", "bfloat16", "int8"] | None = None
+    """Data type of the saved weights. int8 stores a scale for each row of a matrix. Weights are loaded as float32. Default:
+    unchanged."""
+    sampling: str | None = None
+    """Recommended sampling options to set, such as sampler=confidence,steps=64 (also temperature and top_p). Other options keep
+    their values; none removes all."""
     mask_token: Annotated[int | None, arg(help="Mask token of a published model, if its files do not name it.")] = None
     method: Annotated[str | None, arg(help="Method of a published model, such as bd3lm:block=4.")] = None
-    codec: Annotated[
-        str | None,
-        arg(
-            help="Codec of a published model without a tokenizer: text8-35, gpt2:FOLDER, another codec, or a tokenizer.json "
-            "or its folder."
-        ),
-    ] = None
+    codec: str | None = None
+    """Codec of a published model without a tokenizer: text8-35, gpt2:FOLDER, another codec, or a tokenizer.json or its
+    folder."""
     as_json: Json = False
 
     def run(self) -> int:
-        from unnoise.checkpoint.format import CONFIG, WEIGHTS
+        from unnoise.checkpoint.format import WEIGHTS
         from unnoise.model.io import checked_sampling
-        from unnoise.training.run import check_out
 
-        check_out(self.out)
-        if (self.out / CONFIG).exists():
-            raise ValueError(f"{self.out} already holds a model: choose another --out")
+        _check_new(self.out)
         model = open_model(self.source, "cpu", mask_token=self.mask_token, method=self.method, codec=self.codec)
         if self.sampling is not None:
             kept: dict[str, Any] = {} if self.sampling == "none" else dict(model.sampling)
@@ -68,14 +49,21 @@ class ConvertCommand:
         size = (self.out / WEIGHTS).stat().st_size
         largest = max(model.weights().values(), key=lambda weight: weight.numel())
         dtype = self.dtype or str(largest.dtype).removeprefix("torch.")
-        if self.as_json:
-            found = {"out": str(self.out), "dtype": dtype, "bytes": size, "parameters": model.num_parameters}
-            print(json.dumps(found | {"sampling": model.sampling}))
-            return 0
-        print(f"wrote {self.out}: {model.num_parameters:,} parameters as {dtype}, {size / 1e6:.2f} MB")
+        found = {"out": str(self.out), "dtype": dtype, "bytes": size, "parameters": model.num_parameters}
+        lines = [f"wrote {self.out}: {model.num_parameters:,} parameters as {dtype}, {size / 1e6:.2f} MB"]
         if model.sampling:
-            print("recommended sampling: " + ", ".join(f"{name} {value}" for name, value in model.sampling.items()))
-        return 0
+            lines.append("recommended sampling: " + ", ".join(f"{name} {value}" for name, value in model.sampling.items()))
+        return show_result(self.as_json, found | {"sampling": model.sampling}, lines)
+
+
+def _check_new(out: Path) -> None:
+    """Raise ValueError if --out cannot be written or holds a model."""
+    from unnoise.checkpoint.format import CONFIG
+    from unnoise.training.run import check_out
+
+    check_out(out)
+    if (out / CONFIG).exists():
+        raise ValueError(f"{out} already holds a model: choose another --out")
 
 
 def sampling_settings(text: str) -> dict[str, Any]:
@@ -87,7 +75,7 @@ def sampling_settings(text: str) -> dict[str, Any]:
     for piece in filter(None, text.split(",") if text != "none" else ()):
         name, _, value = (part.strip() for part in piece.partition("="))
         if name in RECOMMENDED and value:
-            found[name] = value if name == "sampler" else _number(value)
+            found[name] = value if name == "sampler" else parse_settings("sampling", piece, "model")[name]
             last = name
         elif last == "sampler" and ":" in found[last]:
             found[last] += f",{piece}"
@@ -96,57 +84,43 @@ def sampling_settings(text: str) -> dict[str, Any]:
     return found
 
 
-def _number(text: str) -> int | float | str:
-    try:
-        return int(text) if text.lstrip("+-").isdigit() else float(text)
-    except ValueError:
-        return text
-
-
 @dataclass
 class ExportCommand:
-    """Export a model with the network ddit to the checkpoint layout of a paper's code.
+    """Export a ddit model to the checkpoint layout of a paper's code.
 
     Example: unnoise export runs/ddit --to mdlm --out runs/ddit-mdlm
     """
 
-    source: Annotated[Positional[str], arg(metavar="MODEL", help="Folder of a model, or Hugging Face hub id.")]
+    source: Annotated[Positional[str], arg(metavar="MODEL", help=SOURCE)]
     to: Annotated[Layout, arg(help="Checkpoint layout.")]
     out: Annotated[Path, arg(help="Output folder.")]
     as_json: Json = False
 
     def run(self) -> int:
-        from unnoise.checkpoint.format import CONFIG
         from unnoise.checkpoint.published.export import export
-        from unnoise.training.run import check_out
 
-        check_out(self.out)
-        if (self.out / CONFIG).exists():
-            raise ValueError(f"{self.out} already holds a model: choose another --out")
+        _check_new(self.out)
         model = open_model(self.source, "cpu")
         file = export(model, self.to, self.out)
         size = file.stat().st_size
-        if self.as_json:
-            print(json.dumps({"out": str(self.out), "to": self.to, "file": file.name, "bytes": size}))
-        else:
-            print(f"wrote {self.out}: {model.num_parameters:,} parameters as {self.to}, {size / 1e6:.2f} MB in {file.name}")
-        return 0
+        found = {"out": str(self.out), "to": self.to, "file": file.name, "bytes": size}
+        shown = f"wrote {self.out}: {model.num_parameters:,} parameters as {self.to}, {size / 1e6:.2f} MB in {file.name}"
+        return show_result(self.as_json, found, [shown])
 
 
 @dataclass
 class PushCommand:
-    """Upload a model and its card to the Hugging Face hub (needs the extra `hub`). Then `--model OWNER/NAME` loads it.
+    """Upload a model and its card to the Hugging Face hub.
+
+    This needs the extra `hub`. Afterwards `--model OWNER/NAME` loads the model.
 
     Example: unnoise push runs/first owner/name --private
     """
 
-    source: Annotated[
-        Positional[str], arg(metavar="MODEL", help="Folder of a model, name of a bundled model, or Hugging Face hub id.")
-    ]
+    source: Annotated[Positional[str], arg(metavar="MODEL", help=SOURCE)]
     repo_id: Annotated[Positional[str], arg(metavar="REPO_ID", help="Repository, owner/name. HF_ENDPOINT selects another hub.")]
-    to: Annotated[
-        Layout | None, arg(help="Checkpoint layout, as for `unnoise export`; default: the format of this package.")
-    ] = None
+    to: Layout | None = None
+    """Checkpoint layout, as for `unnoise export`; default: the format of this package."""
     private: Annotated[bool, arg(help="Create a private repository.")] = False
     message: Annotated[str | None, arg(help="Commit message.")] = None
     license: Annotated[str | None, arg(help="License of the model by its name on the hub, such as apache-2.0.")] = None
@@ -157,11 +131,8 @@ class PushCommand:
         from unnoise.model.push import push
 
         upload = Upload.begin(self.repo_id)  # fail before a large model is loaded
-        model = open_model(self.source, "cpu")
-        pushed = push(model, upload, self.to, private=self.private, message=self.message, license=self.license)
-        if self.as_json:
-            print(json.dumps(asdict(pushed) | {"to": self.to}))
-        else:
-            size = sum(pushed.files.values())
-            print(f"uploaded {', '.join(pushed.files)} to {pushed.url}, {size / 1e6:.2f} MB")
-        return 0
+        pushed = push(
+            open_model(self.source, "cpu"), upload, self.to, private=self.private, message=self.message, license=self.license
+        )
+        shown = f"uploaded {', '.join(pushed.files)} to {pushed.url}, {sum(pushed.files.values()) / 1e6:.2f} MB"
+        return show_result(self.as_json, asdict(pushed) | {"to": self.to}, [shown])

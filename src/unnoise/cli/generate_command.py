@@ -1,16 +1,11 @@
-"""`unnoise generate`, `infill` and `complete`.
-
-`unnoise generate` with several models: texts of the same seed in columns.
-"""
+"""The commands `unnoise generate`, `infill` and `complete`."""
 
 import importlib.util
 import io
-import json
 import os
 import sys
-from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,11 +16,12 @@ from unnoise.cli.command_base import (
     Json,
     ModelName,
     ModelNames,
+    field_values,
     only_model,
     open_model,
     open_models,
-    printable,
     say_read,
+    show_result,
 )
 from unnoise.cli.workers import Workers, chosen_workers, run_together
 from unnoise.model.sampling_options import SamplingOptions
@@ -35,51 +31,14 @@ if TYPE_CHECKING:
     from unnoise.model.model import Model
 
 
-def write_side_by_side(command: "GenerateCommand") -> int:
-    """Sample from each model, print a column for each, and return the exit code."""
-    if given := [*command.single_model_options(), *(["--workers"] if command.workers != 1 else [])]:
-        raise ValueError(f"texts of several models are printed side by side: leave out {given[0]}, or give one --model")
-    models = open_models(command.model, command.device)
-    for name, model in models.items():  # before any of them samples
-        if model.codec.grid:
-            raise ValueError(f"only texts are printed side by side, and {name} is a model of images: give it alone")
-        model.check_sampler(model.sampling_options(command.options()).resolve(model.method.sampler))
-    found = []
-    for name, model in models.items():
-        command.say_recommended(model, name)
-        texts = model.generate(command.num_samples, command.length, **command.options())
-        kept = command.follows_distribution(model)
-        found.append({"model": name, "method": model.method.name, "texts": texts, "keeps_distribution": kept})
-    if command.as_json:
-        print(json.dumps({"models": found, "seed": command.seed}, ensure_ascii=False))
-    else:
-        print_columns([one["model"] for one in found], [one["texts"] for one in found])
-    return 0
-
-
-def print_columns(names: Sequence[str], texts: Sequence[Sequence[str]]) -> None:
-    """Print texts with a column for each model and a row for each text."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE_HEAD, show_lines=True, expand=True, pad_edge=False)
-    for name in names:
-        table.add_column(Text(name), ratio=1, overflow="fold")
-    for row in zip(*texts, strict=True):
-        table.add_row(*(Text("\n".join(map(printable, text.split("\n")))) for text in row))
-    Console().print(table)
-
-
 Stream = Annotated[
     bool,
-    arg(help="Print a sample while it is generated: token by token (ar), block by block (bd3lm), or all at once (others)."),
+    arg(help="Print a sample during generation: token by token (ar), block by block (bd3lm), or at the end (other methods)."),
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
-class WritingOptions(SamplingOptions):
+class SamplingCommand(SamplingOptions):
     """Options of all sampling commands, except the model."""
 
     sampler: str | None = None
@@ -90,7 +49,7 @@ class WritingOptions(SamplingOptions):
 
     def options(self) -> dict[str, Any]:
         """Return the sampling options as keywords of `Model.generate`."""
-        return {field.name: vars(self)[field.name] for field in fields(SamplingOptions)}
+        return field_values(self, SamplingOptions)
 
     def _filled(self, model: "Model", given: str, template: "Template", texts: list[str]) -> int:
         """Print infilled texts, and on stderr whether infilling is a heuristic or the codec changed the given text."""
@@ -136,66 +95,84 @@ class WritingOptions(SamplingOptions):
 
     def _show(self, model: "Model", texts: list[str], **more: object) -> int:
         self.say_recommended(model)
-        if self.as_json:
-            print(json.dumps({"method": model.method.name, "texts": texts, **more}, ensure_ascii=False))
-            return 0
-        for i, text in enumerate(texts):
-            print(text if len(texts) == 1 else f"--- {i + 1}\n{text}")
-        return 0
+        lines = texts if len(texts) == 1 else (f"--- {number}\n{text}" for number, text in enumerate(texts, 1))
+        return show_result(self.as_json, {"method": model.method.name, "texts": texts, **more}, lines)
 
 
 @dataclass(frozen=True, kw_only=True)
-class WritingCommand(WritingOptions):
+class OneModelCommand(SamplingCommand):
     """Options of a command that samples from one model."""
 
     model: ModelName = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerateCommand(WritingOptions):
-    """Generate texts or images. With several models, print their texts side by side.
+class GenerateCommand(SamplingCommand):
+    """Generate texts or images.
+
+    The texts of several models are printed side by side.
 
     Example: unnoise generate --model runs/first --num-samples 3 --watch
     """
 
     model: ModelNames = ()
-    length: Annotated[
-        int | None, arg(help="Number of tokens of a sample (flexmdm: the largest number); default: the model's length.")
-    ] = None
+    length: int | None = None
+    """Number of tokens of a sample (flexmdm: the largest number); default: the model's length."""
     watch: Annotated[bool, arg(help="Show how the first sample emerges from noise.")] = False
     stream: Stream = False
     out: Annotated[Path | None, arg(help="Output file of a model of images, .png; default: samples.png.")] = None
-
     workers: Workers = 1
 
     def run(self) -> int:
         if self.stream and (given := [name for name in self.single_model_options() if name != "--stream"]):
-            raise ValueError(f"--stream prints texts while they are generated: leave out {given[0]}")
+            raise ValueError(f"--stream only prints texts while they are generated: leave out {given[0]}")
         if len(self.model) > 1:
-            return write_side_by_side(self)
+            return self._side_by_side()
         if self.stream:
             return self._stream(open_model(only_model(self.model, "unnoise generate"), self.device), "", self.length)
         workers = chosen_workers(self.workers, self.num_samples, self.as_json)
-        return run_together(workers, self.device, self._write, self._finish)
+        return run_together(workers, self.device, self._sample, self._finish)
+
+    def _side_by_side(self) -> int:
+        """Sample from each model, and print a column for each."""
+        if given := [*self.single_model_options(), *(["--workers"] if self.workers != 1 else [])]:
+            raise ValueError(f"texts of several models are printed side by side: leave out {given[0]}, or give one --model")
+        models = open_models(self.model, self.device)
+        for name, model in models.items():  # before any of them samples
+            if model.codec.grid:
+                raise ValueError(f"only texts are printed side by side, and {name} is a model of images: give it alone")
+            model.check_sampler(model.sampling_options(self.options()).resolve(model.method.sampler))
+        found = []
+        for name, model in models.items():
+            self.say_recommended(model, name)
+            texts = model.generate(self.num_samples, self.length, **self.options())
+            kept = self.follows_distribution(model)
+            found.append({"model": name, "method": model.method.name, "texts": texts, "keeps_distribution": kept})
+        if not self.as_json:
+            from unnoise.cli.terminal import print_columns
+
+            print_columns([one["model"] for one in found], [one["texts"] for one in found])
+            return 0
+        return show_result(True, {"models": found, "seed": self.seed}, ())
 
     def single_model_options(self) -> list[str]:
-        """Return the given options that show the samples of one model in another way. Applications extend this."""
+        """Return the given options that apply to one model only. Applications extend this."""
         options = {"--watch": self.watch, "--stream": self.stream, "--out": self.out}
         return [name for name, value in options.items() if value]
 
     @property
     def keeps_chain(self) -> bool:
-        """Whether the states of the chain are kept. Applications extend this."""
+        """True if the states of the chain are kept. Applications extend this."""
         return False
 
-    def _write(self, device: str) -> "tuple[Model, list[Step], Any]":
+    def _sample(self, device: str) -> "tuple[Model, list[Step], Any]":
         from unnoise import distributed
         from unnoise.cli.terminal import LiveChain
         from unnoise.files import check_writable
 
         model = open_model(only_model(self.model, "unnoise generate"), device)
         if self.out is not None and not model.codec.grid:
-            raise ValueError("--out is for models of images; a model of text prints its samples")
+            raise ValueError("--out is for models of images: leave it out, and a model of text prints its samples")
         if model.codec.grid:
             check_writable(self._sheet, (".png",))
         if model.codec.grid and self.length is not None:
@@ -223,31 +200,28 @@ class GenerateCommand(WritingOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InfillCommand(WritingCommand):
-    """Fill in the blanks of a text: [MASK] is one token, and [GAP] any number of tokens (flexmdm).
+class InfillCommand(OneModelCommand):
+    """Fill in the blanks of a text.
+
+    [MASK] is one token, and [GAP] any number of tokens (flexmdm).
 
     Example: unnoise infill "the [MASK][MASK][MASK][MASK] of the people" --num-samples 3
     """
 
-    text: Annotated[
-        Positional[str],
-        arg(metavar="TEXT", help="Text with [MASK] or [GAP] for the blanks."),
-    ] = ""
+    text: Annotated[Positional[str], arg(metavar="TEXT", help="Text with [MASK] or [GAP] for the blanks.")] = ""
 
     def run(self) -> int:
         from unnoise.model.generate import MARKS, WORD
 
         if not MARKS.search(self.text) and os.path.isfile(self.text):  # false too for a text that is too long for a path
-            raise ValueError(
-                f"{self.text} is a file, and infill takes a text: use unnoise fill {self.text} to fill in the {WORD}s of a file"
-            )
+            raise ValueError(f"{self.text} is a file, and infill takes a text: use unnoise fill {self.text} for its {WORD}s")
         model = open_model(self.model, self.device)
         texts = model.infill(self.text, self.num_samples, **self.options())
         return self._filled(model, self.text, model.template(self.text), texts)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompleteCommand(WritingCommand):
+class CompleteCommand(OneModelCommand):
     """Generate a text that begins with --prefix and ends with --suffix.
 
     Example: unnoise complete --prefix "my fellow citizens" --suffix "god bless america" --length 120
@@ -263,9 +237,7 @@ class CompleteCommand(WritingCommand):
         from unnoise.model.generate import GAP, MARKS, MASK, WORD, given_sides, text_as_read
 
         if MARKS.search(self.prefix + self.suffix):
-            raise ValueError(
-                f"complete generates the text between --prefix and --suffix: use infill for a text with {MASK}, {GAP} or {WORD}"
-            )
+            raise ValueError(f"--prefix and --suffix are plain text: use infill for a text with {MASK}, {GAP} or {WORD}")
         model = open_model(self.model, self.device)
         length = self.length
         if self.blanks is not None:
@@ -286,8 +258,7 @@ class CompleteCommand(WritingCommand):
 def write_sheet(pictures: Any, out: Path, as_json: bool, columns: int = 10) -> int:
     """Write images as one PNG and print its name."""
     sheet(pictures, min(columns, len(pictures)), out)
-    print(json.dumps({"out": str(out), "images": len(pictures)}) if as_json else f"wrote {out}: {len(pictures)} images")
-    return 0
+    return show_result(as_json, {"out": str(out), "images": len(pictures)}, [f"wrote {out}: {len(pictures)} images"])
 
 
 def sheet(pictures: Any, columns: int, path: Path) -> None:

@@ -1,9 +1,8 @@
-"""Help texts and placeholders of options, for `--help` and the tables of options in the documentation."""
+"""Help texts and placeholders of options for `--help`."""
 
 import ast
 import inspect
 import itertools
-import re
 import types
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -30,17 +29,6 @@ def prepare_help(command: type[Any]) -> None:
             for name, annotation in cls.__annotations__.items():
                 cls.__annotations__[name] = _annotated(annotation, described.get(name), aliases[name])
             cls._prepared_help = True  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def option_table(options: type[Any]) -> str:
-    """Return the options of a dataclass as a table in Markdown: name, default and help."""
-    described = field_docstrings(options)
-    lines = ["| option | default | meaning |", "|---|---|---|"]
-    for one in fields(options):
-        default = "–" if one.default in (None, "") else f"`{one.default}`"
-        meaning = re.sub(r"(?<![\w`-])(--?[a-z][\w-]*)", r"`\1`", described[one.name]).replace("|", r"\|")
-        lines.append(f"| `{one.name}` | {default} | {meaning} |")
-    return "\n".join(lines)
 
 
 @cache

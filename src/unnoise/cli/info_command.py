@@ -1,13 +1,24 @@
-"""`unnoise info` and `unnoise ls`."""
+"""The commands `unnoise info` and `unnoise ls`."""
 
-import json
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from unnoise.cli.command_base import Json, ModelName, bundled, find_folder, model_folders, open_model, printable, visible
+from unnoise.cli.command_base import (
+    Json,
+    ModelName,
+    bundled,
+    find_folder,
+    model_folders,
+    open_model,
+    printable,
+    show_result,
+    visible,
+)
 
 if TYPE_CHECKING:
     from unnoise.data import Codec
@@ -25,54 +36,54 @@ class InfoCommand:
     """
 
     folder: Annotated[
-        Positional[str | None], arg(metavar="FOLDER", help="A model, as for --model, or a folder of `unnoise prepare`.")
+        Positional[str | None], arg(metavar="FOLDER", help="Model, as for --model, or output folder of `unnoise prepare`.")
     ] = None
     model: ModelName = None
     schedule: Annotated[bool, arg(help="Print the noise schedule, and its learned exponents if there are any.")] = False
-    verify: Annotated[bool, arg(help="Verify the hashes of all shards of prepared data.")] = False
+    verify: Annotated[bool, arg(help="Check the hashes of all shards of prepared data.")] = False
     as_json: Json = False
 
     def run(self) -> int:
         from unnoise.data.shard_files import is_prepared
 
         if self.folder is not None and self.model is not None:
-            raise ValueError("name one thing, as FOLDER or with --model")
+            raise ValueError("FOLDER and --model exclude each other: give one of them")
         if self.folder is not None and is_prepared(Path(self.folder)):
             return self._prepared(Path(self.folder))
         if self.verify:
-            raise ValueError("--verify is for a folder of `unnoise prepare`")
-        if not self.needs_weights and self._published():
-            return 0
+            raise ValueError("--verify is for an output folder of `unnoise prepare`")
+        if not self.needs_weights and (described := self._published()):
+            return show_result(self.as_json, *described)
         model = open_model(self.folder or self.model, "cpu")
         self.draw(model)
-        if self.as_json:
-            result = model.config() | {"parameters": model.num_parameters, "card": model.card}
-            print(json.dumps(result | (self._schedule(model) if self.schedule else {}), ensure_ascii=False))
-            return 0
-        print(f"{model.method.name}: {model.method.title}\n{model.method.paper}")
-        network = model.config()["network"]
-        facts: dict[str, object] = {"labels": ", ".join(model.labels)} if model.labels else {}
-        facts |= {
-            name.replace("_", " "): f"{value:.4g}" if isinstance(value, float) else value for name, value in model.notes.items()
-        }
-        if model.sampling:
-            facts["recommends"] = ", ".join(f"{name} {value}" for name, value in model.sampling.items())
-        _print_model(network["name"], network["config"], model.num_parameters, model.codec, model.length, facts)
-        self._show_card(model)
-        if self.schedule:
-            self._show(self._schedule(model))
-        return 0
+        schedule = schedule_values(model) if self.schedule else {}
+        found = model.config() | {"parameters": model.num_parameters, "card": model.card} | schedule
+        return show_result(self.as_json, found, chain(self._lines(model), schedule_lines(schedule) if schedule else ()))
 
     @property
     def needs_weights(self) -> bool:
-        """Whether the weights of a model must be loaded. Applications extend this."""
+        """True if the weights of a model must be loaded. Applications extend this."""
         return self.schedule
 
     def draw(self, model: "Model") -> None:
-        """Draw a picture of the model, if one was asked for. Applications implement this."""
+        """Draw a picture of the model, if one was requested. Applications implement this."""
 
-    def _published(self) -> bool:
-        """Describe a published model without loading its weights, and return whether the model is a published one."""
+    def _lines(self, model: "Model") -> Iterator[str]:
+        from unnoise.checkpoint.format import CARD, card_lines
+
+        yield f"{model.method.name}: {model.method.title}\n{model.method.paper}"
+        facts: dict[str, object] = {"labels": ", ".join(model.labels)} if model.labels else {}
+        for name, value in model.notes.items():
+            facts[name.replace("_", " ")] = f"{value:.4g}" if isinstance(value, float) else value
+        if model.sampling:
+            facts["recommends"] = ", ".join(f"{name} {value}" for name, value in model.sampling.items())
+        yield from model_lines(model.config()["network"], model.num_parameters, model.codec, model.length, facts)
+        if model.card:
+            yield f"card       {find_folder(self.folder or self.model) / CARD}"
+            yield from (f"           {printable(line)}" for line in card_lines(model.card)[:CARD_LINES])
+
+    def _published(self) -> tuple[dict[str, Any], Iterator[str]] | None:
+        """Return a description of a published model, without loading its weights, or None for another model."""
         from unnoise.checkpoint.published import published_model
         from unnoise.checkpoint.published.reader import Choices
         from unnoise.data import codec_kind
@@ -82,93 +93,87 @@ class InfoCommand:
         asked = find_folder(self.folder or self.model)
         found = published_model(located(asked), Choices(asked.name))
         if found is None:
-            return False
-        network, codec, entry = network_without_weights(found), found.codec, method(found.method)
-        parameters = sum(weight.numel() for weight in network.state_dict().values())
-        if self.as_json:
-            described = {
-                "family": found.family,
-                "method": found.method,
-                "length": found.length,
-                "parameters": parameters,
-                "network": {"name": found.network, "config": found.config},
-                "notes": dict(found.notes),
-                "guess": found.guess,
-                "codec": {"kind": codec_kind(codec), **codec.config()},
-            }
-            print(json.dumps(described, ensure_ascii=False))
-            return True
-        print(f"{found.family}, read as {entry.name}: {entry.title}\n{entry.paper}")
+            return None
+        codec, entry = found.codec, method(found.method)
+        parameters = sum(weight.numel() for weight in network_without_weights(found).state_dict().values())
+        network = {"name": found.network, "config": found.config}
+        described = {
+            "family": found.family,
+            "method": found.method,
+            "length": found.length,
+            "parameters": parameters,
+            "network": network,
+            "notes": dict(found.notes),
+            "guess": found.guess,
+            "codec": {"kind": codec_kind(codec), **codec.config()},
+        }
         mask = found.config.get("mask_token")
         facts: dict[str, object] = {} if mask is None else {"mask": f"token {mask}{f' ({found.guess})' if found.guess else ''}"}
-        facts |= found.notes
-        _print_model(found.network, found.config, parameters, codec, found.length, facts)
-        return True
-
-    def _show_card(self, model: "Model") -> None:
-        """Print the path of the model card and its first lines."""
-        from unnoise.checkpoint.format import CARD, card_lines
-
-        if model.card:
-            print(f"card       {find_folder(self.folder or self.model) / CARD}")
-            for line in card_lines(model.card)[:CARD_LINES]:
-                print(f"           {printable(line)}")
+        title = f"{found.family}, read as {entry.name}: {entry.title}\n{entry.paper}"
+        return described, chain([title], model_lines(network, parameters, codec, found.length, {**facts, **found.notes}))
 
     def _prepared(self, folder: Path) -> int:
         """Describe a folder of prepared data."""
-        from unnoise.cli.prepare_command import print_summary, summary
+        from unnoise.cli.prepare_command import summary, summary_lines
         from unnoise.data.shard_files import read_index, verify
 
         index = read_index(folder)
         verified = {"verified": verify(index, folder)} if self.verify else {}
-        if self.as_json:
-            print(json.dumps(summary(index) | verified))
-            return 0
-        print(f"prepared data, {index.dtype} in memory-mapped shards")
-        print_summary(index, folder)
-        if verified:
-            print(f"all {verified['verified']} files are unchanged")
-        return 0
-
-    def _schedule(self, model: "Model") -> dict[str, Any]:
-        """Return α(t) of each curve (the mean over tokens if they differ), and the learned exponents."""
-        import torch
-
-        t = torch.tensor([0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99], dtype=torch.float64)
-        with torch.no_grad():
-            curves = {name: alpha(t).view(len(t), -1).mean(1).tolist() for name, alpha in model.process.curves().items()}
-        return {"t": t.tolist(), "curves": curves, "exponents": learned_exponents(model)}
-
-    def _show(self, schedule: dict[str, Any]) -> None:
-        curves, exponents = schedule["curves"], schedule["exponents"]
-        if not curves:
-            print("schedule   none: this method has no noise")
-            return
-        print("schedule   t     " + " ".join(f"{t:5.2f}" for t in schedule["t"]))
-        for name, values in curves.items():
-            print(f"           {name}{' (mean)' if exponents else ''}  " + " ".join(f"{value:5.3f}" for value in values))
-        if exponents:
-            listed = exponents
-            print(f"exponents  α_i(t) = 1 − t^w_i, w from {listed[-1][1]:.3f} to {listed[0][1]:.3f}")
-            for words, some in (("first", listed[:5]), ("last", listed[:-6:-1])):
-                print(f"           revealed {words}: " + ", ".join(f"{token} {w:.3f}" for token, w in some))
+        title = f"prepared data, {index.dtype} in memory-mapped shards"
+        unchanged = [f"all {verified['verified']} files are unchanged"] if verified else []
+        return show_result(self.as_json, summary(index) | verified, chain([title], summary_lines(index, folder), unchanged))
 
 
-def _print_model(
-    network: str, config: dict[str, Any], parameters: int, codec: "Codec", length: int, facts: dict[str, object]
-) -> None:
-    """Print a summary of a model."""
+def model_lines(
+    network: Mapping[str, Any], parameters: int, codec: "Codec", length: int, facts: Mapping[str, object]
+) -> Iterator[str]:
+    """Yield the summary of a model as lines of text."""
     from unnoise.data import codec_kind
 
-    sizes = ", ".join(f"{name} {config[name]}" for name in ("depth", "width", "heads") if name in config)
+    sizes = "".join(f", {name} {network['config'][name]}" for name in ("depth", "width", "heads") if name in network["config"])
     rows = {
-        "network": f"{network}{f', {sizes}' if sizes else ''}, {parameters:,} parameters",
+        "network": f"{network['name']}{sizes}, {parameters:,} parameters",
         "codec": f"{codec_kind(codec)}, {codec.vocab} tokens{'' if codec.eos is None else ' with EOS'}",
         "length": f"{length} tokens",
         **facts,
     }
     for name, value in rows.items():
-        print(f"{printable(name):10s} {printable(value)}")
+        yield f"{printable(name):10s} {printable(value)}"
+
+
+def schedule_values(model: "Model") -> dict[str, Any]:
+    """Return α(t) of each curve (the mean over tokens if they differ), and the learned exponents."""
+    import torch
+
+    t = torch.tensor([0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99], dtype=torch.float64)
+    with torch.no_grad():
+        curves = {name: alpha(t).view(len(t), -1).mean(1).tolist() for name, alpha in model.process.curves().items()}
+    return {"t": t.tolist(), "curves": curves, "exponents": learned_exponents(model)}
+
+
+def schedule_lines(schedule: Mapping[str, Any]) -> Iterator[str]:
+    curves, exponents = schedule["curves"], schedule["exponents"]
+    if not curves:
+        yield "schedule   none: this method has no noise"
+        return
+    yield "schedule   t     " + " ".join(f"{t:5.2f}" for t in schedule["t"])
+    for name, values in curves.items():
+        yield f"           {name}{' (mean)' if exponents else ''}  " + " ".join(f"{value:5.3f}" for value in values)
+    if exponents:
+        yield f"exponents  α_i(t) = 1 − t^w_i, w from {exponents[-1][1]:.3f} to {exponents[0][1]:.3f}"
+        for name, some in (("first", exponents[:5]), ("last", exponents[:-6:-1])):
+            yield f"           revealed {name}: " + ", ".join(f"{token} {w:.3f}" for token, w in some)
+
+
+def learned_exponents(model: "Model") -> list[tuple[str, float]]:
+    """Return the learned exponents w_i with their tokens, from the first revealed (large) to the last, or an empty list."""
+    from unnoise.schedule import PerToken
+
+    learned = [module for module in model.process.modules() if isinstance(module, PerToken)]
+    if not learned:
+        return []
+    values = learned[0].exponents().detach().tolist()
+    return sorted(((visible(model.codec.show(i)), value) for i, value in enumerate(values)), key=lambda pair: -pair[1])
 
 
 @dataclass
@@ -178,67 +183,63 @@ class LsCommand:
     Example: unnoise ls
     """
 
-    recipes: Annotated[bool, arg(help="List only the recipes of published runs, for `unnoise train --recipe`.")] = False
+    recipes: Annotated[bool, arg(help="List the recipes of published runs, for `unnoise train --recipe`.")] = False
     as_json: Json = False
 
     def run(self) -> int:
         if self.recipes:
             return self._recipes()
         from unnoise.data import codec_names
-        from unnoise.method_table import method, method_options, methods
+        from unnoise.method_table import methods
         from unnoise.recipes import recipes
         from unnoise.registry import registered
         from unnoise.sampler_table import named_sampler, sampler_names
 
-        networks = list(registered("network"))
-        found_models = {path.name if bundled(path) else str(path): path for path in model_folders()}
-        models = {name: _method_of(path) for name, path in found_models.items()}
-        descriptions = {name: _description_of(path) for name, path in found_models.items()}
-        samplers = {name: named_sampler(name) for name in sampler_names()}
-        if self.as_json:
-            found = {
-                "methods": methods(),
-                "samplers": {name: self._sampler(sampler) for name, sampler in samplers.items()},
-                "networks": networks,
-                "recipes": list(recipes()),
-                "codecs": codec_names(),
-                "models": models,
-                "descriptions": {name: words for name, words in descriptions.items() if words},
-            }
-            print(json.dumps(found, ensure_ascii=False))
-            return 0
-        print("methods")
-        for name in methods():
+        folders = {path.name if bundled(path) else str(path): path for path in model_folders()}
+        descriptions = {name: _description_of(path) for name, path in folders.items()}
+        found = {
+            "methods": methods(),
+            "samplers": {name: self._sampler(named_sampler(name)) for name in sampler_names()},
+            "networks": list(registered("network")),
+            "recipes": list(recipes()),
+            "codecs": codec_names(),
+            "models": {name: _method_of(path) for name, path in folders.items()},
+            "descriptions": {name: described for name, described in descriptions.items() if described},
+        }
+        return show_result(self.as_json, found, self._lines(found))
+
+    def _lines(self, found: Mapping[str, Any]) -> Iterator[str]:
+        from unnoise.method_table import method, method_options
+
+        yield "methods"
+        for name in found["methods"]:
             options = ", ".join(f"{option}={default}" for option, default in method_options(name).items())
-            print(f"  {name:20s} {method(name).title}{f' ({options})' if options else ''}")
-        print("samplers")
-        for name, sampler in samplers.items():
-            described = self._sampler(sampler)
-            print(f"  {name:20s} {described['distribution']}")
-            for field in described["fields"]:
+            yield f"  {name:20s} {method(name).title}{f' ({options})' if options else ''}"
+        yield "samplers"
+        for name, sampler in found["samplers"].items():
+            yield f"  {name:20s} {sampler['distribution']}"
+            for field in sampler["fields"]:
                 choices = f" ({', '.join(field['choices'])})" if field["choices"] else ""
-                print(f"  {'':20s}   {field['name']}={field['default']}{choices}: {field['help']}")
-        print("networks\n  " + ", ".join(networks))
-        print("codecs\n  " + ", ".join(codec_names()))
-        print("recipes (described by unnoise ls --recipes)\n  " + ", ".join(recipes()))
-        print("models")
-        for name, method_name in models.items():
-            print(f"  {printable(name):20s} {method_name}{': ' if descriptions[name] else ''}{descriptions[name]}")
-        return 0
+                yield f"  {'':20s}   {field['name']}={field['default']}{choices}: {field['help']}"
+        yield "networks\n  " + ", ".join(found["networks"])
+        yield "codecs\n  " + ", ".join(found["codecs"])
+        yield "recipes (described by unnoise ls --recipes)\n  " + ", ".join(found["recipes"])
+        yield "models"
+        for name, method_name in found["models"].items():
+            description = found["descriptions"].get(name, "")
+            yield f"  {printable(name):20s} {method_name}{': ' if description else ''}{description}"
 
     def _recipes(self) -> int:
         from unnoise.recipes import recipes
 
-        if self.as_json:
-            known = {
-                name: {field: value for field, value in asdict(recipe).items() if field != "options"}
-                for name, recipe in recipes().items()
-            }
-            print(json.dumps({"recipes": known}, ensure_ascii=False))
-            return 0
-        for name, recipe in recipes().items():
-            print(f"{name:20s} {printable(recipe.title)}{f': {printable(recipe.published)}' if recipe.published else ''}")
-        return 0
+        known = {name: asdict(recipe) for name, recipe in recipes().items()}
+        for recipe in known.values():
+            del recipe["options"]
+        lines = (
+            f"{name:20s} {printable(': '.join(filter(None, (recipe['title'], recipe['published']))))}"
+            for name, recipe in known.items()
+        )
+        return show_result(self.as_json, {"recipes": known}, lines)
 
     def _sampler(self, sampler: "Sampler") -> dict[str, Any]:
         """Return the fields of a sampler, and its effect on the model's distribution."""
@@ -270,14 +271,3 @@ def _description_of(folder: Path) -> str:
         return printable(card_description(read_card(folder)))
     except ValueError:
         return ""
-
-
-def learned_exponents(model: "Model") -> list[tuple[str, float]]:
-    """Return the learned exponents w_i with their tokens, from the first revealed (large) to the last, or an empty list."""
-    from unnoise.schedule import PerToken
-
-    learned = [module for module in model.process.modules() if isinstance(module, PerToken)]
-    if not learned:
-        return []
-    values = learned[0].exponents().detach().tolist()
-    return sorted(((visible(model.codec.show(i)), value) for i, value in enumerate(values)), key=lambda pair: -pair[1])

@@ -1,27 +1,26 @@
-"""The command line: its commands, and the exit code and message of a user's mistake.
+"""The command line: the table of commands, and a sentence and an exit code for each mistake of a user.
 
-Errors of tyro are described from its structured events. They are not part of tyro's public interface, so pyproject.toml limits
+Mistakes are described from the structured events of tyro. They are not part of its public interface, so pyproject.toml limits
 its version.
 """
 
 import difflib
-import functools
-import operator
+import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
 import tyro
 from tyro import _errors
-from tyro.conf import FlagCreatePairsOff, OmitSubcommandPrefixes, subcommand
+from tyro.conf import FlagCreatePairsOff
 
 from unnoise.cli.command_base import only_model
 from unnoise.cli.help import prepare_help
 from unnoise.cli.train_command import RunCommand, kept_defaults
-from unnoise.registry import find, import_named, register_builtin, registered
+from unnoise.registry import did_you_mean, find, import_named, register_builtin, registered
 
 COMMANDS = {
     "train": "unnoise.cli.train_command:TrainCommand",
@@ -33,7 +32,7 @@ COMMANDS = {
     "eval": "unnoise.cli.eval_command:EvalCommand",
     "compare": "unnoise.cli.eval_command:CompareCommand",
     "prepare": "unnoise.cli.prepare_command:PrepareCommand",
-    "plan": "unnoise.cli.plan_command:PlanCommand",
+    "plan": "unnoise.cli.train_command:PlanCommand",
     "convert": "unnoise.cli.convert_command:ConvertCommand",
     "export": "unnoise.cli.convert_command:ExportCommand",
     "push": "unnoise.cli.convert_command:PushCommand",
@@ -42,7 +41,7 @@ COMMANDS = {
 }
 register_builtin("command", COMMANDS)
 ABOUT = "Train, sample and evaluate discrete diffusion models of text, images and molecules."
-CONFIG = (OmitSubcommandPrefixes, FlagCreatePairsOff)
+CONFIG = (FlagCreatePairsOff,)
 TYPES = {
     "INT": "a whole number",
     "FLOAT": "a number",
@@ -52,45 +51,54 @@ TYPES = {
 }
 
 
-def commands() -> dict[str, type[Any]]:
-    """Return all commands by name. A plug-in may add commands, and extend a command of the core by a subclass."""
-    found = {name: find("command", name) for name in registered("command")}
-    for name, target in COMMANDS.items():
-        if not issubclass(found[name], import_named(target)):
-            raise ValueError(f"a plug-in registers another command {name!r}: it must be a subclass of {target}")
+def command_class(name: str) -> type[Any]:
+    """Return the class of a command. A plug-in may replace a command of the core by a subclass of it."""
+    found = find("command", name)
+    if name in COMMANDS and not issubclass(found, import_named(COMMANDS[name])):
+        raise ValueError(f"a plug-in registers another command {name!r}: it must be a subclass of {COMMANDS[name]}")
     return found
+
+
+def overview() -> str:
+    """Return the help text of `unnoise`, with the first sentence of each command's description."""
+    lines = ["usage: unnoise COMMAND [OPTIONS]", "", ABOUT, ""]
+    for name in registered("command"):
+        first, *_ = re.split(r"(?<=\.)\s", inspect.cleandoc(command_class(name).__doc__ or ""), maxsplit=1)
+        lines.append(f"  {name:10s} {first}")
+    return "\n".join([*lines, "", "unnoise COMMAND --help lists the options of a command."])
 
 
 def parse(arguments: list[str]) -> Any:
     """Parse the command line into a command, or raise ValueError.
 
-    The defaults of a training run are those of its recipe, or of the run that it resumes.
+    The options of a recipe, and of a run that is resumed, are the defaults of a training command.
     """
-    known = commands()
+    known = registered("command")
+    if not arguments:
+        raise ValueError(f"name a command, one of {', '.join(known)}; see unnoise --help")
+    name, *typed = arguments
+    if name not in known:
+        raise ValueError(
+            f"unknown command {name!r}: {did_you_mean(name, known)}use one of {', '.join(known)}; see unnoise --help"
+        )
+    kind = command_class(name)
+    prepare_help(kind)
 
     def fail(event: _errors.ParseErrorEvent) -> NoReturn:
-        raise ValueError(_describe(event, arguments, known))
+        raise ValueError(_describe(event, name, kind))
 
     with _errors.on_parse_error(fail):
-        command = tyro.cli(_union(known), prog="unnoise", description=ABOUT, args=arguments, config=CONFIG)
-        command = _with_defaults(command, arguments) if isinstance(command, RunCommand) else command
+        command = tyro.cli(kind, prog=f"unnoise {name}", args=typed, config=CONFIG)
+        command = _with_defaults(command, name, typed) if isinstance(command, RunCommand) else command
     if not isinstance(vars(command).get("model"), tuple):  # tyro keeps the last --model of a command that takes one
-        given = [arguments[i + 1] for i, word in enumerate(arguments[:-1]) if word == "--model"]
-        given += [word.partition("=")[2] for word in arguments if word.startswith("--model=")]
-        only_model(given, f"unnoise {arguments[0]}")
+        given = [typed[i + 1] for i, word in enumerate(typed[:-1]) if word == "--model"]
+        given += [word.partition("=")[2] for word in typed if word.startswith("--model=")]
+        only_model(given, f"unnoise {name}")
     return command
 
 
-def _union(known: Mapping[str, type[Any]]) -> Any:
-    """Return the union of all commands as a type for tyro."""
-    for command in known.values():
-        prepare_help(command)
-    return functools.reduce(operator.or_, (Annotated[command, subcommand(name)] for name, command in known.items()))
-
-
-def _with_defaults(command: RunCommand, arguments: list[str]) -> RunCommand:
+def _with_defaults(command: RunCommand, name: str, typed: list[str]) -> RunCommand:
     """Parse a training command again with the options of its recipe, or of the run that it resumes, as defaults."""
-    name, *typed = arguments
     known = kept_defaults(command.defaults(), typed)
     method = command.method if command.method and command.recipe is None else known.get("method", "")
     if not method:
@@ -104,21 +112,18 @@ def _with_defaults(command: RunCommand, arguments: list[str]) -> RunCommand:
     return replace(again, method=method, **{field: vars(again)[field] or known.get(field, False) for field in flags})
 
 
-def _describe(event: _errors.ParseErrorEvent, arguments: list[str], known: Mapping[str, type[Any]]) -> str:
+def _describe(event: _errors.ParseErrorEvent, name: str, command: type[Any]) -> str:
     """Return a sentence for an error of tyro."""
-    command = arguments[0] if arguments and arguments[0] in known else None
     match event:
-        case _errors.UnrecognizedArgs(tokens=tokens) if command is None:
-            message = f"unknown command {tokens[0]!r}: use one of {', '.join(known)}"
         case _errors.UnrecognizedArgs(tokens=[option, *_]) if option.startswith("--"):
-            message = f"unknown option {option}{_nearest(option, known[command or ''])}"
+            names = [f"--{field.name.removeprefix('as_').replace('_', '-')}" for field in fields(command)]
+            near = difflib.get_close_matches(option, names, 1, 0.7)
+            message = f"unknown option {option}{f' (did you mean {near[0]}?)' if near else ''}"
         case _errors.UnrecognizedArgs(tokens=[word, *_]):
             message = f"unexpected argument {word!r} (put a text with spaces in quotes)"
-        case _errors.MissingSubcommand():
-            message = f"name a command, one of {', '.join(known)}"
         case _errors.MissingArgs(missing_arguments=missing):
-            names = [one.arg.lowered.metavar if one.arg.is_positional() else one.arg.display_name() for one in missing]
-            message = f"missing from unnoise {command}: {', '.join(map(str, names))}"
+            shown = [one.arg.lowered.metavar if one.arg.is_positional() else one.arg.display_name() for one in missing]
+            message = f"missing from unnoise {name}: {', '.join(map(str, shown))}"
         case _errors.BadValue(argument=argument):
             message = f"{argument.display_name()} needs a value"
         case _errors.InvalidChoice(argument=argument, value=value, choices=choices):
@@ -132,14 +137,7 @@ def _describe(event: _errors.ParseErrorEvent, arguments: list[str], known: Mappi
             return message
         case _:
             message = "these options contradict each other"
-    return f"{message}; see unnoise {f'{command} ' if command else ''}--help"
-
-
-def _nearest(option: str, command: type[Any]) -> str:
-    """Return a hint with the option that is spelled most like an unknown one."""
-    names = [f"--{field.name.removeprefix('as_').replace('_', '-')}" for field in fields(command)]
-    near = difflib.get_close_matches(option, names, 1, 0.7)
-    return f" (did you mean {near[0]}?)" if near else ""
+    return f"{message}; see unnoise {name} --help"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -150,11 +148,18 @@ def main(arguments: list[str] | None = None) -> int:
 
         print(f"unnoise {__version__}")
         return 0
-    return exit_code(lambda: parse(arguments).run())
+
+    def act() -> int:
+        if arguments[:1] in (["--help"], ["-h"]):
+            print(overview())
+            return 0
+        return parse(arguments).run()
+
+    return exit_code(act)
 
 
 def exit_code(act: Callable[[], int]) -> int:
-    """Return the result of `act`, 2 after the message of a user's mistake, or 130 after Ctrl-C."""
+    """Call `act` and return its exit code. Return 2 and print a message for a user's mistake, or 130 after Ctrl-C."""
     try:
         return act()
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Commands in several processes, started here on one machine or by torchrun."""
+"""Processes of a command: several workers, started on this machine or by torchrun, and a graceful stop."""
 
 import logging
 import os
@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from multiprocessing import resource_tracker
+from types import FrameType
 from typing import Annotated, Literal, TypeVar
 
 from tyro.conf import arg
@@ -19,7 +20,7 @@ MANY = 1024  # number of tasks, if it is not known
 GRACE = 10  # seconds for the other processes to exit after one has failed
 Workers = Annotated[
     int | Literal["auto"],
-    arg(help="Number of processes (auto: one for each core). Alternatively, start the command with torchrun."),
+    arg(help="Number of processes (auto: one for each core). torchrun may start them instead."),
 ]
 
 
@@ -109,3 +110,27 @@ def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return one.getsockname()[1]
+
+
+class StopRequest:
+    """Flag set by the first Ctrl-C or SIGTERM, after which training finishes its step and saves. The second stops at once."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def __call__(self) -> bool:
+        return self.requested
+
+    def __enter__(self) -> "StopRequest":
+        self.before = {number: signal.signal(number, self._request) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+        print("\nstopping after this step …", file=sys.stderr)

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
-from torch.profiler import ProfilerActivity, profile, schedule
-
 from unnoise.files import write_atomically
 
 if TYPE_CHECKING:
+    from torch.profiler import profile
+
     from unnoise.training.trainer import TrainingRun
 
 LOG = "log.jsonl"
@@ -173,6 +172,9 @@ class Profiler(Callback):
 
     def __init__(self, out: Path, steps: int):
         self.out = out
+        import torch
+        from torch.profiler import ProfilerActivity, profile, schedule
+
         activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * torch.cuda.is_available()
         self.profile = profile(
             activities=activities,
@@ -187,7 +189,7 @@ class Profiler(Callback):
     def on_end(self) -> None:
         self.profile.stop()
 
-    def _write(self, found: profile) -> None:
+    def _write(self, found: "profile") -> None:
         self.out.mkdir(parents=True, exist_ok=True)
         found.export_chrome_trace(str(self.out / TRACE))
         table = found.key_averages().table(sort_by="self_cpu_time_total", row_limit=40)

@@ -48,7 +48,7 @@ def contrast_named(name: str, seed: int = 0) -> "Contrast":
 
 @dataclass
 class ContrastCommand:
-    """Measure and draw two forms of one quantity, with a short explanation.
+    """Measure, draw and explain two forms of one quantity.
 
     path-estimate: the bound estimated from whole paths, and from KL terms.
     subs: the masked loss with and without probability on the mask token.

@@ -20,7 +20,9 @@ CONTEXT = 40  # characters printed on each side of a mark
 
 @dataclass
 class FillCommand:
-    """Propose words for each [WORD] of a file, ranked by the model's own probability.
+    """Propose words for each [WORD] of a file.
+
+    The words are ranked by their probability under the model.
 
     Example: unnoise fill draft.txt --out filled.txt
     """
@@ -107,9 +109,10 @@ def _shown(mark: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class InfillCommand(generate_command.InfillCommand):
-    """Fill in the blanks of a text: [MASK] is one token, [GAP] any number of tokens (flexmdm), and [WORD] one word.
+    """Fill in the blanks of a text.
 
-    Words are searched for, not sampled. The most probable texts are printed first, with their probabilities.
+    [MASK] is one token, [GAP] any number of tokens (flexmdm), and [WORD] one word. Words are searched for, not sampled: the
+    most probable texts are printed first, with their probabilities.
 
     Example: unnoise infill "the [WORD] of the people" --num-samples 3
     """

@@ -286,12 +286,12 @@ class GenerateCommand(generate_command.GenerateCommand):
     def keeps_chain(self) -> bool:
         return self.replay is not None
 
-    def _write(self, device: str) -> "tuple[Model, list[Step], Any]":
+    def _sample(self, device: str) -> "tuple[Model, list[Step], Any]":
         from unnoise.files import check_writable
 
         if self.replay is not None:
             check_writable(self.replay, (".html",))
-        return super()._write(device)
+        return super()._sample(device)
 
     def _finish(self, found: "tuple[Model, list[Step], Any]") -> int:
         from unnoise.apps.plots.chain import write_replay

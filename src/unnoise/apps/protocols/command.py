@@ -199,7 +199,9 @@ class EvalCommand(eval_command.EvalCommand):
 
 @dataclass
 class TablesCommand:
-    """Print published tables next to results of `unnoise eval --table` and `unnoise compare`.
+    """Print published tables, with measured results next to them.
+
+    --measured names the output of `unnoise eval --table` or `unnoise compare`.
 
     Example: unnoise tables text8
     Example: unnoise tables zero-shot --measured tables/zero-shot
