@@ -35,16 +35,8 @@ from unnoise.data.codec import LETTERS
 from unnoise.evaluation.compare import compare
 from unnoise.evaluation.conditional import conditional, greedy
 from unnoise.evaluation.dataset import Tokenizer
-from unnoise.evaluation.frontier import frontier
-from unnoise.evaluation.generative import (
-    FrontierOptions,
-    LikelihoodJudge,
-    TextMeasures,
-    features,
-    mauve,
-    measure_texts,
-    qualities,
-)
+from unnoise.evaluation.frontier import FrontierOptions, frontier, qualities
+from unnoise.evaluation.generative import LikelihoodJudge, TextMeasures, features, mauve, measure_texts
 from unnoise.evaluation.table_text import Cell, as_csv, markdown
 from unnoise.families.block_objective import BlockElbo
 from unnoise.objective import Elbo

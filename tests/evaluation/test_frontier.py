@@ -12,9 +12,8 @@ import unnoise
 from unnoise import Masked, MeanPrediction
 from unnoise.cli.main import main
 from unnoise.data import Bpe, Text8
-from unnoise.evaluation.frontier import best, frontier
+from unnoise.evaluation.frontier import FrontierOptions, best, frontier
 from unnoise.evaluation.generative import (
-    FrontierOptions,
     LikelihoodJudge,
     TextMeasures,
     can_mauve,

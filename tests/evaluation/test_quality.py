@@ -10,7 +10,8 @@ import unnoise
 from unnoise import Model
 from unnoise.cli.command_base import open_model
 from unnoise.data import Text8
-from unnoise.evaluation.generative import FrontierOptions, LikelihoodJudge, char_entropy, distinct_n, measure_texts, qualities
+from unnoise.evaluation.frontier import FrontierOptions, qualities
+from unnoise.evaluation.generative import LikelihoodJudge, char_entropy, distinct_n, measure_texts
 
 
 def small(method: str) -> Model:

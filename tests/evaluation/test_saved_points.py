@@ -11,7 +11,8 @@ import torch
 import unnoise
 from unnoise.cli.main import main
 from unnoise.data import Bpe, Characters, Text8
-from unnoise.evaluation.generative import LikelihoodJudge, SavedPoints, TextMeasures, fingerprint, measure_texts
+from unnoise.evaluation.frontier import SavedPoints, fingerprint
+from unnoise.evaluation.generative import LikelihoodJudge, TextMeasures, measure_texts
 from unnoise.model.model import Model
 
 pytest.importorskip("matplotlib")

@@ -79,12 +79,15 @@ def conditional(
     nats, stderr = (torch.zeros(len(x), dtype=torch.float64) for _ in range(2))
     error = 0.0
     if bool(certain.any()):
-        nats[certain.cpu()] = _rows(estimator, x[certain], free[certain], numbers[certain], 1, seed)[:, 0]
+        nats[certain.cpu()] = _rows(estimator, x[certain], free[certain], numbers[certain], each=1, seed=seed)[:, 0]
     if not bool(certain.all()):
         some = ~certain
         each = draws // sets
         found = torch.stack(
-            [_rows(estimator, x[some], free[some], numbers[some], each, seed_of(seed, i)).mean(1) for i in range(sets)]
+            [
+                _rows(estimator, x[some], free[some], numbers[some], each=each, seed=seed_of(seed, i)).mean(1)
+                for i in range(sets)
+            ]
         )
         nats[some.cpu()] = found.mean(0)
         stderr[some.cpu()] = found.std(0) / math.sqrt(sets)
@@ -93,7 +96,7 @@ def conditional(
     return Conditional(nats, stderr, error, counts, certain.cpu())
 
 
-def _rows(estimator: Draw, x: Tensor, free: Tensor, numbers: Tensor, each: int, seed: int) -> Tensor:
+def _rows(estimator: Draw, x: Tensor, free: Tensor, numbers: Tensor, *, each: int, seed: int) -> Tensor:
     """Return stratified draws of every row: [N, each] float64. The draws of a row depend only on its number."""
     rows = torch.arange(len(x), device=x.device).repeat_interleave(each)
     place = torch.arange(each, device=x.device).repeat(len(x))
@@ -121,13 +124,13 @@ def conditional_bound(model: Model) -> Draw:
     if isinstance(bound, Autoregressive):
         return lambda x, free, v, generator: next_token_nats(model, x, free)
     if isinstance(bound, BlockElbo):
-        return lambda x, free, v, generator: block_nats(bound, denoiser, x, free, v, generator)
+        return lambda x, free, v, generator: block_nats(bound, denoiser, x, free, v=v, generator=generator)
     counts = mask_counts(model)
     if counts is not None:
         return lambda x, free, v, generator: counts.draw(denoiser, x, free, v, generator) + counts.fixed(denoiser, x, free)
     if isinstance(bound, Elbo):
         return lambda x, free, v, generator: (
-            random_part(bound, denoiser, x, free, v, generator) + noise_end(bound, denoiser, x, free)
+            random_part(bound, denoiser, x, free, v=v, generator=generator) + noise_end(bound, denoiser, x, free)
         )
     raise ValueError(f"{model.method.name} has no bound on −log p(answer | prompt)")
 

@@ -1,10 +1,7 @@
-"""Bits per character over a split of a data set.
+"""Bits per character over a split of a data set, names of tokenizers in results, and model cards.
 
-Names of tokenizers in results. Perplexities are comparable only for the same tokens.
-
-Model cards: description, training data and commands, held-out bits, and unselected samples.
-
-The facts about the data are given by the author. Everything else is measured or taken from the model.
+Perplexities are comparable only for the same tokens. A card has a description, the training data and commands, the held-out
+bits and unselected samples. Its author gives the facts about the data; everything else is measured or taken from the model.
 """
 
 import hashlib
@@ -22,6 +19,13 @@ from unnoise.data.texts import Segmentation, Source
 from unnoise.model.model import Model
 from unnoise.model.push import known_rows, table
 from unnoise.published_tables import GPT2, GPT2_TOKENS
+
+LOSSY = "the codec changes the text, because it lacks some letters or words: these are bits of the changed text"
+UNUSED_ROWS = 64  # largest number of extra tokens, for a mask, padding or a round number
+HELLO_WORLD = [15496, 995]  # "Hello world" in GPT-2's tokens
+SAMPLES = 6
+WIDTH = 100  # characters in a line of the samples
+SHADES = " ░▒▓█"
 
 
 def evaluate_split(
@@ -74,9 +78,6 @@ def check_segment(model: Model, segment: Segmentation | None) -> Segmentation:
     return segment
 
 
-LOSSY = "the codec changes the text, because it lacks some letters or words: these are bits of the changed text"
-
-
 def kind_of_piece(model: Model, segment: Segmentation | None = None) -> str:
     """Return the name of the sequences that a model is measured on: images, sentences, whole texts or windows."""
     segment = segment or model.segment
@@ -86,10 +87,6 @@ def kind_of_piece(model: Model, segment: Segmentation | None = None) -> str:
 def bound_kind(model: Model) -> str:
     """Return whether the likelihood of a model is exact or an upper bound."""
     return "exact" if model.method.exact else "upper bound"
-
-
-UNUSED_ROWS = 64  # largest number of extra tokens, for a mask, padding or a round number
-HELLO_WORLD = [15496, 995]  # "Hello world" in GPT-2's tokens
 
 
 @dataclass(frozen=True)
@@ -118,11 +115,6 @@ def is_gpt2(codec: Codec) -> bool:
     if not GPT2_TOKENS <= codec.vocab <= GPT2_TOKENS + UNUSED_ROWS or codec.unit != "character":
         return False
     return codec.encode("Hello world").tolist() == HELLO_WORLD
-
-
-SAMPLES = 6
-WIDTH = 100  # characters in a line of the samples
-SHADES = " ░▒▓█"
 
 
 @dataclass(frozen=True)

@@ -241,7 +241,8 @@ class Model:
         on_step: function called with every state of the first text, as `chain` yields them.
         options: fields of `SamplingOptions`.
         """
-        return generation.sample_texts(self, self.template(None, length), n, length, self.sampling_options(options), on_step)
+        template = self.template(None, length)
+        return generation.sample_texts(self, template, n, length, self.sampling_options(options), on_step=on_step)
 
     def chain(self, length: int | None = None, template: str | None = None, row: int = 0, **options: Any) -> Iterator[Step]:
         """Yield the states of one sample, from noise to text.

@@ -8,23 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from unnoise.apps.plots.style import legend, look, picture, pictures, series
 from unnoise.data.corpus import corpus
-from unnoise.evaluation.frontier import best, frontier
-from unnoise.evaluation.generative import (
+from unnoise.evaluation.frontier import (
     CALLS,
-    FEWEST,
-    JUDGE,
-    REAL,
     TEMPERATURES,
     FrontierOptions,
-    LikelihoodJudge,
     SavedPoints,
-    TextMeasures,
-    can_mauve,
-    features,
+    best,
     fingerprint,
-    measure_texts,
+    frontier,
     qualities,
 )
+from unnoise.evaluation.generative import FEWEST, JUDGE, REAL, LikelihoodJudge, TextMeasures, can_mauve, features, measure_texts
 from unnoise.model.io import load
 from unnoise.model.model import Model
 
