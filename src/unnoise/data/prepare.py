@@ -131,6 +131,7 @@ class Progress:
     splits: dict[str, SplitShards]
 
     def write(self, folder: Path) -> None:
+        """Write the progress to a folder."""
         content = {"format": FORMAT, **asdict(self), "position": list(self.position)}
         write_atomically(folder / PROGRESS, json.dumps(content).encode())
 

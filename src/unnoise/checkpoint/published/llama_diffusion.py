@@ -34,6 +34,7 @@ from unnoise.checkpoint.published.reader import (
 from unnoise.checkpoint.published.tokenizer_files import codec_for, find_tokenizer, special_token
 
 MASKED = "mdlm:eps=0"  # the linear schedule, weight 1/t
+BLOCK_MODELS = "bd3lm"  # in the names of Tiny-A2D's block models
 MAX_LENGTH = 4096  # the network evaluates the whole sequence at every step
 MASKS = ("<|mdm_mask|>", "<|mask|>", "<|MASK|>", "|<MASK>|", "[MASK]", "<mask>")  # names of the mask in tokenizers
 LLADA_NAMES = Names(
@@ -99,7 +100,7 @@ def _llada_config(folder: Path, described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _a2d_block(described: Mapping[str, Any], name: str) -> int:
-    return read_int(described, "block_size", 32) if "block_size" in described or "bd3lm" in name else 0
+    return read_int(described, "block_size", 32) if "block_size" in described or BLOCK_MODELS in name else 0
 
 
 def _sdar_block(described: Mapping[str, Any], name: str) -> int:
