@@ -17,15 +17,16 @@ TOYS = {"K=3 L=2": Toy(3, 2, seed=0), "K=4 L=3": Toy(4, 3, seed=1)}
 pytestmark = pytest.mark.usefixtures("double")
 
 
-def nodes_for(schedule: str) -> int:
-    return 60 if schedule == "geometric" else 40
+def nodes_for(schedule: str, toy: str = "K=3 L=2") -> int:
+    fewer = 20 if toy == "K=4 L=3" else 0  # which leave errors below 2e-4
+    return (60 if schedule == "geometric" else 44) - fewer
 
 
 @pytest.mark.parametrize("toy", TOYS)
 @pytest.mark.parametrize(("process", "schedule", "kind"), COMBINATIONS)
 def test_the_bound_of_the_exact_prediction_is_the_entropy(toy: str, process: str, schedule: str, kind: str) -> None:
     made = build(process, schedule, TOYS[toy].vocab)
-    bound = integral(TOYS[toy], made, Elbo(made), Exact(TOYS[toy], made, kind), nodes_for(schedule))
+    bound = integral(TOYS[toy], made, Elbo(made), Exact(TOYS[toy], made, kind), nodes_for(schedule, toy))
     assert abs(bound - TOYS[toy].entropy) < 1e-3, f"bound {bound:.6f}, entropy {TOYS[toy].entropy:.6f}"
 
 
