@@ -13,6 +13,7 @@ from tyro.conf import arg
 
 KINDS = {int: "INT", float: "FLOAT", str: "STR", Path: "PATH"}
 HIDDEN = ("None", "True", "False", "", "''")  # defaults that the help text explains
+_prepared: set[type[Any]] = set()
 
 
 def prepare_help(command: type[Any]) -> None:
@@ -24,11 +25,11 @@ def prepare_help(command: type[Any]) -> None:
     described: dict[str, str] = {}
     for cls in reversed([cls for cls in command.__mro__ if is_dataclass(cls)]):
         described |= field_docstrings(cls)
-        if "__annotations__" in vars(cls) and "_prepared_help" not in vars(cls):
+        if "__annotations__" in vars(cls) and cls not in _prepared:
             aliases = {one.name: one.metadata.get("aliases") for one in fields(cls)}
             for name, annotation in cls.__annotations__.items():
                 cls.__annotations__[name] = _annotated(annotation, described.get(name), aliases[name])
-            cls._prepared_help = True  # pyright: ignore[reportAttributeAccessIssue]
+            _prepared.add(cls)
 
 
 @cache
