@@ -152,6 +152,7 @@ def schedule_values(model: "Model") -> dict[str, Any]:
 
 
 def schedule_lines(schedule: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines that print a noise schedule and its learned exponents."""
     curves, exponents = schedule["curves"], schedule["exponents"]
     if not curves:
         yield "schedule   none: this method has no noise"

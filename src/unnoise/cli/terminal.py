@@ -158,6 +158,7 @@ class PrepareBar(Bar):
         self.said = 0.0
 
     def update(self, report: "PrepareReport") -> None:
+        """Show the progress of a report, with the time left."""
         if self.begun is None:
             self.begun = report  # excludes tokens of an earlier run from speed and time left
         seconds, share = report.seconds - self.begun.seconds, report.progress - self.begun.progress

@@ -67,7 +67,7 @@ class CheckpointWriter:
                 shutil.rmtree(path, ignore_errors=True)
                 path.mkdir(parents=True)
         distributed.barrier()
-        copies = {name: value.detach().clone() for name, value in tensors.items()}
+        copies = {name: value.detach().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
         pool = ThreadPoolExecutor(1)
         self.pending = path, about, pool.submit(self._write, path, copies, alone=distributed.world() == 1)
         pool.shutdown(wait=False)

@@ -41,6 +41,7 @@ class UnnoiseLM:
         self.answers: list[Answer] = []
 
     def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+        """Return log p of the answer of each request, and whether it is the most probable answer."""
         found = self.asked.loglikelihood([one.args for one in requests])
         self.answers += found
         return [(one.log_p, one.greedy) for one in found]
