@@ -30,7 +30,7 @@ if __name__ == "__main__":
     model, real = unnoise.load(options.model), digits()
     classifier = SVC(gamma="scale", C=10).fit(flat(real.pictures["train"]), real.labels["train"])
     seen = classifier.predict(flat(real.pictures["test"])) == real.labels["test"]
-    print(f"held-out digits: {seen.mean():.3f} of {len(seen)} recognised")
+    print(f"held-out digits: {seen.mean():.3f} of {len(seen)} recognized")
     for guidance in options.guidance_scale:
         right = []
         for label in range(10):
@@ -40,5 +40,5 @@ if __name__ == "__main__":
             right.append(float((classifier.predict(flat(drawn)) == label).mean()))
         each = " ".join(f"{share:.2f}" for share in right)
         print(
-            f"drawn, guidance {guidance:g}: {np.mean(right):.3f} of {10 * options.each} recognised; by class {each}", flush=True
+            f"drawn, guidance {guidance:g}: {np.mean(right):.3f} of {10 * options.each} recognized; by class {each}", flush=True
         )

@@ -51,7 +51,7 @@ class ShippedModel:
     description: str
     data: str
     about_data: str
-    licence: str
+    license: str
     stages: tuple[Stage, ...]
     dtype: str = "float16"
     sampling: str = "none"
@@ -80,7 +80,7 @@ MODELS = [
         description="A block diffusion model of short stories in simple English that generates stories and fills in words.",
         data="{data}/stories",
         about_data="35,539 stories sampled (top-p 0.9) from the public model stories15M (llama2.c, trained on TinyStories)",
-        licence="made for this project; stories15M is MIT, TinyStories CDLA-Sharing 1.0",
+        license="made for this project; stories15M is MIT, TinyStories CDLA-Sharing 1.0",
         stages=(
             Stage("ar", f"{STORIES} --codec bpe-4096 {NETWORK} --heads 8 --steps 1400"),
             Stage(
@@ -106,21 +106,21 @@ MODELS = [
     ),
     ShippedModel(
         name="wiki-ar",
-        description="An autoregressive model of English in 27 letters with exact likelihoods, used to judge the texts "
-        "of other models.",
+        description="An autoregressive model of English in the 27 symbols of text8 with exact likelihoods, used to "
+        "judge the texts of other models.",
         data="{data}/text8",
         about_data=TEXT8,
-        licence="CC BY-SA",
+        license="CC BY-SA",
         stages=(Stage("ar", f"{WIKI_AR} --steps 1493"),),
         dtype="int8",
     ),
     ShippedModel(
         name="wiki",
-        description="A masked diffusion model of English in 27 letters, trained on Wikipedia and on children's stories, that "
-        "fills in words and checks spelling.",
+        description="A masked diffusion model of English in the 27 symbols of text8, trained on Wikipedia and on "
+        "children's stories, that fills in words and checks spelling.",
         data="{runs}/letters",
         about_data=f"{TEXT8}, and 10 M characters of the stories of `stories` in the same letters",
-        licence="CC BY-SA (text8); the stories were made for this project",
+        license="CC BY-SA (text8); the stories were made for this project",
         stages=(
             Stage("ar", f"{WIKI_AR} --steps 500", "{data}/text8"),
             Stage("mdlm", f"{AFTER} --length 128 --batch 32 --precision bfloat16 --steps 2300"),
@@ -148,7 +148,7 @@ MODELS = [
         "and completes partial ones.",
         data="{data}/moses",
         about_data="the training set of MOSES, 1,584,663 molecules (Polykovskiy et al. 2020)",
-        licence="MIT",
+        license="MIT",
         stages=(
             Stage("ar", f"{MOLECULES} --codec chars {NETWORK} --heads 8 --steps 900"),
             Stage(
@@ -169,14 +169,14 @@ MODELS = [
         description="A masked diffusion model of handwritten digits, 8 × 8 pixels of 17 levels, with labels.",
         data="digits",
         about_data="1,797 handwritten digits (UCI's optical recognition of handwritten digits, as in scikit-learn)",
-        licence="CC BY 4.0",
+        license="CC BY 4.0",
         stages=(Stage("mdlm", "--loss fast --steps 1500 --batch 32"),),
     ),
 ]
 
 
 def plain_letters(data: Path, out: Path) -> None:
-    """text8 with stories behind it, in the 27 letters of text8; what is held out is text8's."""
+    """text8 with stories behind it, in the 27 symbols of text8; what is held out is text8's."""
     if (out / "train.txt").exists():
         return
     out.mkdir(parents=True, exist_ok=True)
@@ -205,7 +205,7 @@ def make(shipped: ShippedModel, data: Path, runs: Path, out: Path) -> int:
     if code := main(convert):
         return code
     facts = CardFacts(
-        shipped.name, shipped.description, shipped.about_data, shipped.licence, shipped.commands("path/to", "runs")
+        shipped.name, shipped.description, shipped.about_data, shipped.license, shipped.commands("path/to", "runs")
     )
     source = corpus(shipped.data.format(data=data, runs=runs))
     card = model_card(unnoise.load(new), facts, source, windows=shipped.windows)

@@ -31,7 +31,7 @@ VARIANTS = {  # name → earlier, processes, options
 
 
 def put_earlier_step() -> None:
-    """Let the network and the optimiser compute as they did."""
+    """Let the network and the optimizer compute as they did."""
     import torch
     from torch.nn import functional as F
 

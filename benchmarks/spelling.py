@@ -8,7 +8,7 @@ misspellings by people who did not know the speller (…_unseen.txt). The baseli
 vocabulary becomes the most frequent word at edit distance 1.
 
 `--part` takes every fifth passage ("tune") or the other four ("report"). `--fit` prints the weights of `Channel` in
-`apps/spelling/channel.py` that maximise the likelihood of the intended words in the first part, and the results of each
+`apps/spelling/channel.py` that maximize the likelihood of the intended words in the first part, and the results of each
 strength by cross-validation. `--speed` prints the seconds for growing texts: Holbrook's passages, or those of `--text` (a
 file, plain or .gz), and letters without blanks. OMP_NUM_THREADS sets the number of cores.
 """

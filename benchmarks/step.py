@@ -1,8 +1,8 @@
-"""The cost of a training step, as a ratio to a bare loop in the same run: forward, backward, optimiser, plain cross-entropy.
+"""The cost of a training step, as a ratio to a bare loop in the same run: forward, backward, optimizer, plain cross-entropy.
 
     python benchmarks/step.py
 
-Both use the same network, optimiser and batch. At a small vocabulary unnoise must cost next to nothing; at 50,257 tokens the
+Both use the same network, optimizer and batch. At a small vocabulary unnoise must cost next to nothing; at 50,257 tokens the
 output head runs at masked positions only, which the bare loop cannot do.
 """
 

@@ -19,7 +19,7 @@ from torch import Tensor
 T = TypeVar("T")
 Part = TypeVar("Part")
 TOKENS_AT_ONCE = 2048
-NUMBERS_AT_ONCE = 2**26  # largest number of predicted values in memory
+NUMBERS_AT_ONCE = 2**26  # maximum number of predicted values in memory
 _together = ContextVar("together", default=False)  # inside of `process_group`
 
 
@@ -29,7 +29,7 @@ def world() -> int:
 
 
 def rank() -> int:
-    """Return the number of this process. Process 0 writes files and messages."""
+    """Return the rank of this process. Rank 0 writes files and messages."""
     return dist.get_rank() if world() > 1 else 0
 
 
@@ -140,7 +140,7 @@ def calls_at_once(call: Callable[[Part], T], parts: Sequence[Part], device: torc
 
     Matrix products of 2,048 tokens are so small that two threads sharing one product wait for each other half of the time.
     """
-    without_gradients = torch.no_grad()(call)  # in the calling thread
+    without_gradients = torch.no_grad()(call)  # gradients are off in the calling thread only
     threads = torch.get_num_threads()
     if device.type != "cpu" or threads == 1 or len(parts) == 1:
         yield from map(without_gradients, parts)

@@ -58,7 +58,7 @@ def read_bytes(path: Path, most: int, what: str = "file") -> bytes:
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise ValueError(f"{path} is not an ordinary file")
+            raise ValueError(f"{path} is not a regular file")
         with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
             content = file.read(most + 1)
     except FileNotFoundError:

@@ -72,7 +72,9 @@ class Method(Generic[P]):
         """Return the fields of a network's configuration that the method and the data determine."""
         process = self.process_for(vocab, grid)
         if process.variable_length and grid:
-            raise ValueError(f"{self.name} is for texts of variable length, and images have a fixed size: use another method")
+            raise ValueError(
+                f"{self.name} is for texts of variable length, but images have a fixed size: use a different method"
+            )
         data = {"labels": labels, "grid": grid, "channels": channels}
         return data | self.parameterization.network_config(process, length, self.time_free)
 

@@ -71,7 +71,7 @@ class TokenPrediction(Prediction, ABC):
 
 @dataclass(frozen=True)
 class MeanPrediction(TokenPrediction):
-    """μ = p(x_0 | x_t), a distribution over the K real tokens, as normalised log-probabilities.
+    """μ = p(x_0 | x_t), a distribution over the K real tokens, as normalized log-probabilities.
 
     log_probs: [B, L, K], or [n, K] if only n positions were predicted. There is no entry for the mask, and masked processes
     keep unmasked tokens. These are the two properties called SUBS in MDLM (arXiv:2406.07524).
@@ -81,7 +81,7 @@ class MeanPrediction(TokenPrediction):
 
     @staticmethod
     def from_logits(logits: Tensor) -> "MeanPrediction":
-        """Normalise the raw output of a network: [..., K] → MeanPrediction."""
+        """Normalize the raw output of a network: [..., K] → MeanPrediction."""
         return MeanPrediction(torch.log_softmax(logits, -1))
 
     @property

@@ -180,7 +180,7 @@ def option(default: Any, **metadata: Any) -> Any:
 
 
 def check_options(options: Any) -> None:
-    """Raise ValueError if a field of a dataclass has a value of another type, or one outside the bounds of its metadata."""
+    """Raise ValueError if a field of a dataclass has a value of the wrong type, or one outside the bounds of its metadata."""
     for one in fields(options):
         value, bounds = vars(options)[one.name], one.metadata
         kind, optional = _declared(one.type)

@@ -18,13 +18,13 @@ from torch import Tensor
 GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # 2⁶⁴ over the golden ratio: the step of SplitMix64, as a signed number
 COMMON = 0x632BE59BD9B4E019  # row number of the stream that all rows share
 RESOLUTION = 2.0**-53
-ROUNDS = 12  # of the Feistel network that shuffles; with fewer, small permutations are not equally likely
+ROUNDS = 12  # rounds of the Feistel network that shuffles; with fewer, small permutations are not equally likely
 
 
 class RowGenerator:
     """Uniform numbers u(seed, row, call, place). Those of row r depend on the seed, on r and on the number of calls for row r.
 
-    rows: row numbers of the batch, [B]; for a part of a batch, the numbers in the whole batch.
+    rows: row indices of the batch, [B]; for a part of a batch, the indices in the whole batch.
     total: number of rows of the whole batch.
     """
 
@@ -152,7 +152,7 @@ def normal(shape: torch.Size | tuple[int, ...], device: torch.device, generator:
 
 
 def draw(probs: Tensor, generator: Generator = None, where: Tensor | None = None) -> Tensor:
-    """Sample an index from each row of unnormalised weights ≥ 0: [..., S] → [...] long.
+    """Sample an index from each row of unnormalized weights ≥ 0: [..., S] → [...] long.
 
     y = min{ y : Σ_{k≤y} p_k > u·Σ_k p_k } with u uniform on [0, 1), in float64. where: [B, L] bool, the n positions of a batch
     to which probs [n, S] belong.

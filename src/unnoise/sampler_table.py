@@ -1,4 +1,7 @@
-"""The table of samplers by name; fields are set in the name: "remasking:rate=0.05,grid=cosine"."""
+"""The table of samplers by name; fields are set in the name: "remasking:rate=0.05,grid=cosine".
+
+A new sampler is a frozen dataclass derived from a base of `unnoise.sampler.sampler_base`, and a line in `_SAMPLERS`.
+"""
 
 import dataclasses
 import re
@@ -55,7 +58,7 @@ ALIASES = {  # names of samplers with fields set
     "ddim": "gaussian:deterministic=true",
     "insertion-confidence": "insertion:order=confidence",
 }
-COMMON = ("steps", "temperature", "top_p")  # options of all samplers
+COMMON = ("steps", "temperature", "top_p")  # options of the commands, not fields in the name
 
 
 @dataclass(frozen=True)

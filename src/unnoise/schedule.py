@@ -1,7 +1,7 @@
 """Noise schedules: the remaining signal α(t) at time t.
 
 t = 0 is data, t = 1 is noise, and α decreases. Near the two ends both α and 1 − α are needed to full relative precision, even
-in float32, so every schedule defines both: `alpha` and `noise` = 1 − α.
+in float32, so every schedule defines both: `alpha` and `noise` = 1 − α. Methods name their schedules in `token_methods`.
 
 | quantity | method | formula |
 |---|---|---|

@@ -22,9 +22,9 @@ from unnoise.schedule import Cosine, CosineTable, Geometric, Linear, LogLinear, 
 STEPS = 1000  # T of the discrete-time papers
 HYBRID = 0.01  # λ of D3PM on text
 EPS = 1e-3  # α(1) of SEDD, MDLM and UDLM
-SIGMA_MIN, SIGMA_MAX = 1e-4, 20.0  # of SEDD's geometric noise
+SIGMA_MIN, SIGMA_MAX = 1e-4, 20.0  # range of SEDD's geometric noise
 GENMD4_START = 1e-3  # lower end of GenMD4's integral
-GENMD4_LR = 0.03  # of the exponents of GenMD4's schedule
+GENMD4_LR = 0.03  # learning rate of the exponents of GenMD4's schedule
 EVALUATED = {"masked": 1.5, "uniform": 2.5, "ratio": 4.0}  # power of t = u^power that gave bounds the least variance
 
 
@@ -56,7 +56,7 @@ def multinomial(steps: int = STEPS, importance: bool = False, last_step: str = "
     """Return Multinomial Diffusion.
 
     importance: sample t where the loss is large (arXiv:2102.05379, appendix).
-    last_step: "product" defines p(x_0 | x_1) as the normalised product q(x_1 | x_0)·μ, as in the authors' code; "mean" defines
+    last_step: "product" defines p(x_0 | x_1) as the normalized product q(x_1 | x_0)·μ, as in the authors' code; "mean" defines
         it as μ, as in the paper.
     """
     times = LossAwareTimes if importance else PowerTimes

@@ -77,7 +77,7 @@ def a_vast_token(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "spoil", "words"),
     [
-        ("llama", a_pipe, "model.safetensors is not an ordinary file"),
+        ("llama", a_pipe, "model.safetensors is not a regular file"),
         (
             "pickled",
             lambda folder: torch.save({"a": Runs(bytearray, 2**40)}, folder / PICKLE),

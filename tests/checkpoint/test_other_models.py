@@ -99,7 +99,7 @@ def test_a_gguf_file_computes_as_it_should(tmp_path: Path, tied: bool) -> None:
     assert model.codec.eos == 0 and model.codec.decode(ids) == TEXTS[0]  # without a begin token the end token comes first
     eps = float(np.float32(1e-5))  # as the file has it
     check_logits(model, ids, forward(weights, [0, *ids], eps))
-    write_gguf(tmp_path / "eight.gguf", weights, quantised=True)
+    write_gguf(tmp_path / "eight.gguf", weights, quantized=True)
     kind = gguf.GGMLQuantizationType.Q8_0
     kept = {
         name: weight
@@ -259,7 +259,7 @@ def test_odd_huggingface_folders_are_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").unlink()
     refused("tokenizer.json is missing")
     (tmp_path / "model.safetensors").write_bytes((tmp_path / "model.safetensors").read_bytes()[:1000])
-    refused("damaged or cut short")
+    refused("corrupted or truncated")
     (tmp_path / "model.safetensors").unlink()
     (tmp_path / "pytorch_model.bin").write_bytes(b"PK")
     refused("model.safetensors is missing .a pickle")
@@ -275,8 +275,8 @@ def test_odd_files_are_refused(tiny: Path, capsys: pytest.CaptureFixture[str]) -
 
     whole, tokenizer = tiny.read_bytes(), tiny.with_name("tokenizer.bin")
     tiny.write_bytes(whole[:-4])
-    refused("cut short: its header asks for")
-    assert main(["score", "a", "--model", str(tiny)]) == 2 and "cut short" in capsys.readouterr().err
+    refused("truncated: its header asks for")
+    assert main(["score", "a", "--model", str(tiny)]) == 2 and "truncated" in capsys.readouterr().err
     for content, words in (
         (b"PK\3\4" + whole, "is a pickle"),
         (b"short", "it has no header"),
@@ -292,7 +292,7 @@ def test_odd_files_are_refused(tiny: Path, capsys: pytest.CaptureFixture[str]) -
         refused(words)
     tiny.write_bytes(whole)
     kept = tokenizer.read_bytes()
-    for content, words in ((kept[:-3], "it is cut short"), (kept + b"0", "it has more than the"), (kept[:20], "damaged")):
+    for content, words in ((kept[:-3], "it is truncated"), (kept + b"0", "it has more than the"), (kept[:20], "damaged")):
         tokenizer.write_bytes(content)
         refused(words)
     tokenizer.unlink()
@@ -316,7 +316,7 @@ def test_odd_gguf_files_are_refused(tmp_path: Path) -> None:
         unnoise.load(path)
     for kept in (200, 5000, path.stat().st_size - 100):
         path.write_bytes(path.read_bytes()[:kept])
-        with pytest.raises(ValueError, match="damaged or cut short") as raised:
+        with pytest.raises(ValueError, match="corrupted or truncated") as raised:
             unnoise.load(path)
         assert "\n" not in str(raised.value)
         write_gguf(path, weights)

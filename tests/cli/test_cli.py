@@ -169,7 +169,7 @@ def test_compare_does_not_mix_runs_of_other_settings(home: Path, capsys: pytest.
     assert code == 2 and "has steps 2, not 3: resume with the same options" in err
     (home / "other.txt").write_text(TEXT.replace("cat", "cow"))
     code, _, err = run(f"{line.replace('text.txt', 'other.txt')} --steps 2", capsys)
-    assert code == 2 and "was trained on other data" in err
+    assert code == 2 and "was trained on different data" in err
 
 
 def test_a_file_comes_back_as_it_ended(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -364,7 +364,7 @@ MISTAKES = {
     "denoise abc --model runs/ar": "denoise needs a bidirectional model with noise on tokens",
     "correct ./runs": "./runs is a folder",
     "eval --data text.txt --windows 0": "--windows must be ≥ 1",
-    "eval --data text.txt --segment documents": "whole texts need a codec with an end token",
+    "eval --data text.txt --segment documents": "whole texts need a codec with an EOS token",
     "eval --data text.txt --segment documents --model runs/flexmdm": "reads texts of any length: leave out --segment",
     "eval --data text.txt --error -1": "must be ≥ 0 and finite, found -1",
     "eval --data text.txt --samples -1": "--samples must be ≥ 1",
@@ -396,7 +396,7 @@ MISTAKES = {
     "train mdlm --data text.txt --steps 1 --workers 0": "--workers must be ≥ 1 or auto, found 0",
     "generate --jsn": "did you mean --json?",
     "train mdlm --data nope.txt --steps 1": "there is no file or folder 'nope.txt'",
-    "train flexmdm --data text.txt --steps 1 --compile --length 128": "torch would compile each one",
+    "train flexmdm --data text.txt --steps 1 --compile --length 128": "torch.compile would recompile for each",
     "ls --loud": "unknown option --loud; see unnoise ls --help",
     "demo --steps 0": "steps must be ≥ 1",
     "fly": "unknown command 'fly': use one of train, generate",

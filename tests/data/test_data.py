@@ -107,7 +107,7 @@ def test_codecs_by_name() -> None:
     assert codec("bpe-280", TEXTS).vocab <= 280
     for name, words in (
         ("morse", "unknown codec 'morse'"),
-        ("chars", "made from texts"),
+        ("chars", "built from texts"),
         ("bpe-x", "takes a number of tokens"),
     ):
         with pytest.raises(ValueError, match=words):

@@ -137,7 +137,7 @@ def test_whole_texts_have_an_end_of_their_own(tmp_path):
     filled = unnoise.Model.build("mdlm", codec, length=6, size="nano", whole_texts=True).texts(source, "train")
     assert filled.windows().tolist() == [[0, 1, 2, 7, 7, 7], [3, 4, 7, 7, 7, 7]]
     assert filled.characters * filled.windows().numel() == pytest.approx(7)
-    with pytest.raises(ValueError, match="end token"):
+    with pytest.raises(ValueError, match="EOS token"):
         unnoise.Model.build("ar", "text8", length=5, size="nano", whole_texts=True)
 
 

@@ -358,7 +358,7 @@ def test_another_codec_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"out was prepared with the codec auto: leave --codec out, or prepare .* with bytes"):
         source.codec("bytes")
     model = unnoise.Model.build("mdlm", codec="bytes", length=8, width=16, depth=1, heads=2)
-    with pytest.raises(ValueError, match=r"tokens of another codec \(text8\) than the model's \(bytes, 256 tokens\)"):
+    with pytest.raises(ValueError, match=r"tokens of a different codec \(text8\) than the model's \(bytes, 256 tokens\)"):
         unnoise.train(model, str(tmp_path / "out"), steps=1)
     model.save(tmp_path / "model")
     prepare(tmp_path / "a.txt", tmp_path / "again", codec=str(tmp_path / "model"))  # the codec of a model

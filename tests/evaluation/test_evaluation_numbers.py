@@ -400,9 +400,9 @@ def test_nothing_that_a_model_recommends_shapes_what_is_compared() -> None:
 
 def test_a_judge_of_another_alphabet_is_refused() -> None:
     judge = LikelihoodJudge(small("ar"))
-    with pytest.raises(ValueError, match="the judge has another alphabet"):
+    with pytest.raises(ValueError, match="the alphabet of the judge differs"):
         measure_texts(["The Cat!"], judge.model, judge)
-    with pytest.raises(ValueError, match="the judge has another alphabet"):
+    with pytest.raises(ValueError, match="the alphabet of the judge differs"):
         judge.judged("The Cat!")
 
 

@@ -289,12 +289,12 @@ def test_every_bundled_model_has_a_card_that_ls_and_info_show(
         assert card.startswith(f"# {folder.name}\n\n") and described[folder.name] == card_description(card) in listed
         rows = dict(line.split(": ", 1) for line in card_lines(card) if ": " in line)
         image = json.loads((folder / "config.json").read_text(encoding="utf-8"))["codec"]["kind"] == "pixels"
-        for wanted in ("data", "licence of the data", "training", f"held-out bits per {'dimension' if image else 'character'}"):
+        for wanted in ("data", "license of the data", "training", f"held-out bits per {'dimension' if image else 'character'}"):
             assert wanted in rows, f"the card of {folder.name} lacks {wanted}"
         assert "unnoise train" in card and "Unselected samples" in card and ("██" if image else "    6  ") in card
         assert (ROOT / "docs" / "models" / f"{folder.name}.md").read_text(encoding="utf-8") == card
     out = run("info --model wiki", capsys)[1]
-    assert str(Path("models") / "wiki" / CARD) in out and "licence of the data: CC BY-SA" in out
+    assert str(Path("models") / "wiki" / CARD) in out and "license of the data: CC BY-SA" in out
 
 
 def test_a_card_says_what_was_measured(tmp_path: Path) -> None:

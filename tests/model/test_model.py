@@ -283,7 +283,7 @@ def only_pickle(folder: Path) -> None:
 
 
 DAMAGE = {
-    "truncated": (truncate, r"model.safetensors does not fit .* damaged or cut short"),
+    "truncated": (truncate, r"model.safetensors does not fit .* corrupted or truncated"),
     "a wrong shape": (reshape, r"network.head.bias has shape \[5\], not \[27\]"),
     "a missing weight": (lose, r"network.head.bias is missing"),
     "an unknown method": (lambda f: spoil(f, method="mdml"), r"unknown method 'mdml': did you mean 'mdlm'"),

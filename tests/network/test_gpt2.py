@@ -349,7 +349,7 @@ def test_odd_tensors_and_files_are_refused_in_one_sentence(tmp_path: Path, capsy
     assert "the vocabulary in" in said()
     (tmp_path / "vocab.json").unlink()
     (tmp_path / WEIGHTS).write_bytes((FIXTURE / WEIGHTS).read_bytes()[:5000])
-    assert "damaged or cut short" in said()
+    assert "corrupted or truncated" in said()
     (tmp_path / WEIGHTS).unlink()
     assert "model.safetensors is missing" in said()
     assert main(["score", TEXT, "--model", str(tmp_path)]) == 2
@@ -363,7 +363,7 @@ def test_a_vocabulary_that_never_ends_is_refused(tmp_path: Path) -> None:
         kept = (tmp_path / name).read_bytes()
         (tmp_path / name).unlink()
         os.mkfifo(tmp_path / name)
-        with limits(seconds=5), pytest.raises(ValueError, match=f"{name} is not an ordinary file"):
+        with limits(seconds=5), pytest.raises(ValueError, match=f"{name} is not a regular file"):
             unnoise.load(tmp_path)
         (tmp_path / name).unlink()
         (tmp_path / name).write_bytes(kept)

@@ -18,7 +18,7 @@ from unnoise.network.transformer import Transformer
 
 
 def random(network: torch.nn.Module, size: float = 0.3) -> dict[str, Tensor]:
-    """Convert a network to float64, randomise its weights and return them by name."""
+    """Convert a network to float64, randomize its weights and return them by name."""
     network.double()
     with torch.no_grad():
         for number, weight in enumerate(network.parameters()):
@@ -196,7 +196,7 @@ def test_default_sizes_are_those_of_the_papers() -> None:
 
 
 def test_fresh_weights() -> None:
-    """Initialise a ddit with embeddings of variance 1/width and zero adaLN and heads, so that predictions are uniform."""
+    """Initialize a ddit with embeddings of variance 1/width and zero adaLN and heads, so that predictions are uniform."""
     torch.manual_seed(0)
     network = Ddit(inputs=600, outputs=599, length=4, width=64, depth=1, heads=2, time=True, labels=300)
     assert float(network.embed.weight.detach().std()) == pytest.approx(1 / 8, rel=0.02)

@@ -11,7 +11,7 @@ import unnoise
 from unnoise.cli.main import main
 from unnoise.model.io import init_from
 from unnoise.network.attention import KVCache, block_visibility
-from unnoise.network.layers import normalise
+from unnoise.network.layers import normalize
 from unnoise.network.transformer import Transformer
 
 X = torch.randint(11, (3, 24), generator=torch.Generator().manual_seed(1))
@@ -37,7 +37,7 @@ def test_it_is_the_sum_over_the_tokens_that_are_seen() -> None:
         output, asked, states = kept["inputs"][:3]
         pointer = made.pointer
         assert pointer is not None
-        q, k = normalise(pointer.query(asked)), normalise(pointer.key(states))
+        q, k = normalize(pointer.query(asked)), normalize(pointer.key(states))
         for row, position in ((0, 0), (1, 7), (2, 23)):
             terms = {v: [math.exp(output[row, position, v])] for v in range(10)}
             level = float(pointer.level(asked[row, position]))
@@ -59,7 +59,7 @@ def test_gradients_are_those_of_the_formula(double: None) -> None:
     output, asked, states = kept["inputs"][:3]
     pointer = made.pointer
     assert pointer is not None
-    q, k = normalise(pointer.query(asked)), normalise(pointer.key(states))
+    q, k = normalize(pointer.query(asked)), normalize(pointer.key(states))
     scores = q @ k.transpose(1, 2) / math.sqrt(q.shape[-1]) + pointer.level(asked)
     tokens = torch.nn.functional.one_hot(X, 11)[..., :10].to(scores)
     plain = (output.exp() + scores.exp() @ tokens).log()

@@ -225,7 +225,7 @@ def test_a_scaled_score_of_uniform_noise_is_free_and_a_plug_in_mean_is_one_of_th
     scaled, wanted = process.scaled_score(raw, x_t, t), MeanPrediction(log_mu).ratios(process, x_t, t)
     other = torch.nn.functional.one_hot(x_t, 4) == 0
     assert torch.allclose(scaled[other], wanted[other], atol=1e-10)
-    assert not torch.allclose(process.scaled_score(raw + 1, x_t, t)[other], wanted[other], atol=1e-2)  # not normalised
+    assert not torch.allclose(process.scaled_score(raw + 1, x_t, t)[other], wanted[other], atol=1e-2)  # not normalized
 
 
 def test_sedds_scaling_of_masked_noise_is_that_of_a_mean_divided_by_the_vocabulary() -> None:

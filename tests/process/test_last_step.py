@@ -1,4 +1,4 @@
-"""The last step p(x_0 | x_1) of T steps of uniform noise: the mean itself or the normalised product, by enumeration."""
+"""The last step p(x_0 | x_1) of T steps of uniform noise: the mean itself or the normalized product, by enumeration."""
 
 import math
 

@@ -20,8 +20,8 @@ def test_a_draw_matches_its_probabilities() -> None:
     share = torch.bincount(drawn, minlength=5) / len(drawn)
     assert torch.allclose(share.double(), probs, atol=5e-3)
     assert share[1] == 0 and share[4] == 0
-    unnormalised = draw(7 * probs.expand(10, 5), torch.Generator().manual_seed(0))
-    assert torch.equal(unnormalised, draw(probs.expand(10, 5), torch.Generator().manual_seed(0)))
+    unnormalized = draw(7 * probs.expand(10, 5), torch.Generator().manual_seed(0))
+    assert torch.equal(unnormalized, draw(probs.expand(10, 5), torch.Generator().manual_seed(0)))
 
 
 def test_a_certain_outcome_is_always_drawn() -> None:
@@ -54,7 +54,7 @@ def gumbel_float32_law(probs: torch.Tensor, move: float, quantiles: int = 400) -
 
     One sampling step: the mask stays with probability 1 − move, token y is drawn with probability move·p_y. Against the
     mask's noise g a token needs −log(−log u) > g − log(move·p_y); that is the share of the 2²⁴ values of u above
-    exp(−exp(−that)), averaged here over the quantiles of g: [K] → [K], normalised.
+    exp(−exp(−that)), averaged here over the quantiles of g: [K] → [K], normalized.
     """
     levels = (torch.arange(quantiles, dtype=torch.float64) + 0.5) / quantiles
     wins = torch.zeros_like(probs)

@@ -1,4 +1,4 @@
-"""Tokens that no encoded text holds: their numbers, the renormalised laws by enumeration, and that no sampler draws them."""
+"""Tokens that no encoded text holds: their numbers, the renormalized laws by enumeration, and that no sampler draws them."""
 
 import itertools
 import math

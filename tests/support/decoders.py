@@ -117,7 +117,7 @@ def write_llama2c(path: Path, weights: dict[str, Tensor], words: list[str]) -> N
     path.with_name("tokenizer.bin").write_bytes(struct.pack("<i", 27) + b"".join(content))
 
 
-def write_gguf(path: Path, weights: dict[str, Tensor], pre: str = "smollm", quantised: bool = False) -> None:
+def write_gguf(path: Path, weights: dict[str, Tensor], pre: str = "smollm", quantized: bool = False) -> None:
     """Write the weights in llama.cpp's layout, with the tokens of a byte-level BPE."""
     import gguf
 
@@ -147,7 +147,7 @@ def write_gguf(path: Path, weights: dict[str, Tensor], pre: str = "smollm", quan
     for name, tensor in weights.items():
         kept = (interleaved(tensor) if "q_proj" in name or "k_proj" in name else tensor).numpy().astype(np.float32)
         kind = gguf.GGMLQuantizationType.Q8_0
-        if quantised and kept.ndim == 2:
+        if quantized and kept.ndim == 2:
             writer.add_tensor(names[name], gguf.quants.quantize(kept, kind), raw_dtype=kind)
         else:
             writer.add_tensor(names[name], kept)

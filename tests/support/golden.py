@@ -23,7 +23,7 @@ def machine() -> str:
 
 
 def small_model(method: str) -> unnoise.Model:
-    """Return a model of one layer with random weights everywhere, zero-initialised ones included."""
+    """Return a model of one layer with random weights everywhere, zero-initialized ones included."""
     model = unnoise.Model.build(method, length=LENGTH, width=32, depth=1, heads=2, seed=0)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():

@@ -251,7 +251,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
     TrainingRun(nano(), TOKENS, options, tmp_path).run()
     path = next(tmp_path.glob("checkpoints/*/*.safetensors"))
     path.write_bytes(path.read_bytes()[:-50])
-    with pytest.raises(ValueError, match="damaged or cut short"):
+    with pytest.raises(ValueError, match="corrupted or truncated"):
         TrainingRun(nano(), TOKENS, options, tmp_path).resume()
 
 

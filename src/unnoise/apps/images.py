@@ -1,4 +1,4 @@
-"""`unnoise inpaint`: complete images of which one half is given."""
+"""`unnoise inpaint`: complete images, given one half of each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

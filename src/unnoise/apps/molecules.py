@@ -19,7 +19,7 @@ import torch
 
 from unnoise.files import check_writable, write_atomically
 
-BITS, RADIUS = 1024, 2  # of a fingerprint
+BITS, RADIUS = 1024, 2  # size of a fingerprint
 AT_ONCE = 256  # batch of ChemNet
 PAIRS = 512  # rows of the similarity matrix computed together
 COLUMNS, WIDTH, HEIGHT = 4, 340, 250  # molecules in a row, size of each in pixels

@@ -1,1 +1,1 @@
-"""Files of saved models."""
+"""Our format of saved models, and readers and writers of published formats."""

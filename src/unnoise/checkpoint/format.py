@@ -63,13 +63,13 @@ def packed(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> bytes:
 def read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return the metadata and the tensors of a file. A file without metadata has no checksum and is not verified."""
     if not path.is_file():  # reading a pipe may never end
-        raise ValueError("it is not an ordinary file")
+        raise ValueError("it is not a regular file")
     try:
         with safe_open(path, "pt") as file:
             about = json.loads((file.metadata() or {}).get(ABOUT, "{}"))
         tensors = load_file(path)
     except (SafetensorError, OSError, json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"it is damaged or cut short ({error})") from error
+        raise ValueError(f"it is corrupted or truncated ({error})") from error
     if not isinstance(about, dict) or (about and about.get(CHECKSUM) != checksum(tensors)):
         raise ValueError("it is damaged: its numbers are not those that were saved")
     return about, tensors
@@ -233,13 +233,13 @@ def other_weights(folder: Path) -> str:
 
 
 def read_weights(path: Path, belongs_to: str) -> dict[str, Tensor]:
-    """Return the tensors of model.safetensors; raise ValueError for a pickle or for weights of another configuration.
+    """Return the tensors of model.safetensors; raise ValueError for a pickle or for weights of a different configuration.
 
     belongs_to: digest of the configuration and codec. Weights of format 1 have no digest and are not compared.
     Integers are refused unless the metadata states int8 and the file has their scales.
     """
     if not path.is_file():  # reading a pipe may never end
-        raise ValueError("it is not an ordinary file")
+        raise ValueError("it is not a regular file")
     with open(path, "rb") as file:
         start = file.read(9)
     # a safetensors file starts with the length of its header, eight arbitrary bytes, followed by {
@@ -247,7 +247,7 @@ def read_weights(path: Path, belongs_to: str) -> dict[str, Tensor]:
         raise ValueError("it is a pickle, which unnoise does not open; convert it to safetensors")
     about, found = read_tensors(path)
     if about.get(DIGEST, belongs_to) != belongs_to:
-        raise ValueError(f"it was saved with another configuration or codec; {CONFIG} or a codec file was changed since")
+        raise ValueError(f"it was saved with a different configuration or codec; {CONFIG} or a codec file was changed since")
     weights = {}
     for name, value in widened(found, about).items():
         if not value.is_floating_point():

@@ -16,7 +16,7 @@ SOURCE = "Folder of a model, name of a bundled model, or Hugging Face hub id."
 class ConvertCommand:
     """Convert a model to the format of this package.
 
-    The copy may have weights of another data type and other recommended sampling options.
+    The copy may have weights of a different data type and other recommended sampling options.
 
     Example: unnoise convert runs/first --out small --dtype int8 --sampling sampler=confidence,steps=64,temperature=0.9
     """

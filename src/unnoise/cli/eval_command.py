@@ -52,7 +52,7 @@ class ScoreCommand:
     text: TextArgument
     model: ModelName = None
     samples: int | None = None
-    """Largest number of draws of the bound; default: 32, or 2 with --orders. A standard error needs 16."""
+    """Maximum number of draws of the bound; default: 32, or 2 with --orders. A standard error needs 16."""
     orders: int | None = None
     """Number of unmasking orders to average over, for a tighter bound of masked models without time conditioning."""
     error: StandardError = 0.01
@@ -103,8 +103,8 @@ class EvalCommand:
     split: Annotated[str | None, arg(help="train, valid or test; default: test.")] = None
     segment: Literal["windows", "documents"] | None = None
     """windows (of all data as one stream) or documents (lines or records, each with EOS); default: as in training."""
-    windows: Annotated[int | None, arg(help="Largest number of windows, evenly spaced; default: all.")] = None
-    samples: Annotated[int, arg(help="Largest number of draws of the bound for each window.")] = 16
+    windows: Annotated[int | None, arg(help="Maximum number of windows, evenly spaced; default: all.")] = None
+    samples: Annotated[int, arg(help="Maximum number of draws of the bound for each window.")] = 16
     error: StandardError = 0.01
     seed: Seed = 0
     workers: Workers = 1
@@ -186,7 +186,7 @@ class CompareCommand(RunOptions):
     methods: Annotated[Positional[tuple[str, ...]], arg(metavar="METHOD", help="Methods from `unnoise ls`.")] = ()
     method: Suppress[str] = ""
     out: Annotated[Path, arg(help="Output folder, with one run per method. Existing runs are resumed.")] = Path("runs/compare")
-    windows: Annotated[int | None, arg(help="Largest number of test windows, evenly spaced, the same for all methods.")] = 500
+    windows: Annotated[int | None, arg(help="Maximum number of test windows, evenly spaced, the same for all methods.")] = 500
     samples: Annotated[int, arg(help="Draws of the bound for each window.")] = 2
     device: Device = "auto"
     as_json: Json = False

@@ -140,7 +140,7 @@ class GenerateCommand(SamplingCommand):
         models = open_models(self.model, self.device)
         for name, model in models.items():  # before any of them samples
             if model.codec.grid:
-                raise ValueError(f"only texts are printed side by side, and {name} is a model of images: give it alone")
+                raise ValueError(f"only texts are printed side by side, but {name} is a model of images: give it alone")
             model.check_sampler(model.sampling_options(self.options()).resolve(model.method.sampler))
         found = []
         for name, model in models.items():

@@ -52,7 +52,7 @@ def _annotated(annotation: Any, described: str | None, aliases: tuple[str, ...] 
 
 
 def _metavar(annotation: Any) -> str | None:
-    """Return the placeholder for the value of an optional field, or None for another field."""
+    """Return the placeholder for the value of an optional field, or None for any other field."""
     if get_origin(annotation) not in (Union, types.UnionType):
         return None
     kinds = [kind for kind in get_args(annotation) if kind is not types.NoneType]

@@ -1,4 +1,6 @@
-"""The command line: the table of commands, and a sentence and an exit code for each mistake of a user.
+"""The command line: the commands of the core, and the message and exit code of a user's mistake.
+
+Applications and other plug-ins register further commands, and extend those of the core (see `unnoise.registry`).
 
 Mistakes are described from the structured events of tyro. They are not part of its public interface, so pyproject.toml limits
 its version.
@@ -55,7 +57,7 @@ def command_class(name: str) -> type[Any]:
     """Return the class of a command. A plug-in may replace a command of the core by a subclass of it."""
     found = find("command", name)
     if name in COMMANDS and not issubclass(found, import_named(COMMANDS[name])):
-        raise ValueError(f"a plug-in registers another command {name!r}: it must be a subclass of {COMMANDS[name]}")
+        raise ValueError(f"a plug-in registers a different command {name!r}: it must be a subclass of {COMMANDS[name]}")
     return found
 
 
@@ -71,11 +73,11 @@ def overview() -> str:
 def parse(arguments: list[str]) -> Any:
     """Parse the command line into a command, or raise ValueError.
 
-    The options of a recipe, and of a run that is resumed, are the defaults of a training command.
+    For a training command, the options of the recipe or of the resumed run serve as defaults.
     """
     known = registered("command")
     if not arguments:
-        raise ValueError(f"name a command, one of {', '.join(known)}; see unnoise --help")
+        raise ValueError(f"specify a command: one of {', '.join(known)}; see unnoise --help")
     name, *typed = arguments
     if name not in known:
         raise ValueError(

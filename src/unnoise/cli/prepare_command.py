@@ -19,7 +19,7 @@ from unnoise.data.shard_files import Index, read_index
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareCommand(PrepareOptions):
-    """Tokenise text of any size into shards on disk.
+    """Tokenize text of any size into shards on disk.
 
     --data reads the shards without loading them into memory. To resume a stopped run, run the same command again.
 
@@ -35,7 +35,7 @@ class PrepareCommand(PrepareOptions):
         ),
     ] = ()
     out: Annotated[Path | None, arg(help="Output folder.")] = None
-    workers: Annotated[int | None, arg(help="Number of processes that tokenise; default: one for each core.")] = None
+    workers: Annotated[int | None, arg(help="Number of processes that tokenize; default: one for each core.")] = None
     as_json: Json = False
 
     def run(self) -> int:

@@ -148,7 +148,7 @@ class ProgressBar(Bar, Callback):
 
 
 class PrepareBar(Bar):
-    """Progress of tokenisation: tokens, speed and time left."""
+    """Progress of tokenization: tokens, speed and time left."""
 
     EVERY = 10.0  # seconds between plain lines
 

@@ -1,4 +1,7 @@
-"""The commands `unnoise train` and `unnoise plan`. Both describe a run by a method and options, or by a recipe."""
+"""The commands `unnoise train` and `unnoise plan`. Both describe a run by a method and options, or by a recipe.
+
+The options and their help are declared in `unnoise.training.training_options`.
+"""
 
 import math
 import shlex
@@ -52,7 +55,7 @@ class RunCommand(RunOptions):
         return RunOptions(**field_values(self, RunOptions))
 
     def chosen_recipe(self) -> Recipe | None:
-        """Return the recipe, or raise ValueError if it trains another method."""
+        """Return the recipe, or raise ValueError if it trains a different method."""
         if self.recipe is None:
             return None
         found = recipe(self.recipe)

@@ -55,7 +55,7 @@ class Codec(ABC):
 
     @abstractmethod
     def encode(self, text: str, strict: bool = False) -> Tokens:
-        """Return the tokens [n] of a text. Unknown characters are normalised, or raise ValueError if strict."""
+        """Return the tokens [n] of a text. Unknown characters are normalized, or raise ValueError if strict."""
 
     def encode_prefix(self, text: str) -> Tokens:
         """Encode a prefix of a text. A space at its end is dropped if it belongs to the token of the following word."""
@@ -137,7 +137,7 @@ class Codec(ABC):
 def check_end(codec: Codec) -> None:
     """Raise ValueError unless a codec has an EOS token."""
     if codec.eos is None:
-        raise ValueError(f"whole texts need a codec with an end token, and this {codec.kind} codec has none")
+        raise ValueError(f"whole texts need a codec with an EOS token, but this {codec.kind} codec has none")
 
 
 class _Table(Codec):
@@ -154,7 +154,7 @@ class _Table(Codec):
         self._numbers = np.full(int(codes.max()) + 2, -1)  # by code point; the last entry is for all larger ones
         self._numbers[codes] = np.arange(len(codes))
 
-    def normalise(self, text: str) -> str:
+    def normalize(self, text: str) -> str:
         """Replace unknown characters by the nearest known ones."""
         raise NotImplementedError
 
@@ -169,7 +169,7 @@ class _Table(Codec):
                 f"{text[place]!r} at character {place + 1} is not among the {len(self.symbols)} symbols of this "
                 f"{self.kind} codec"
             )
-        return self._look_up(self.normalise(text))
+        return self._look_up(self.normalize(text))
 
     def _look_up(self, text: str) -> Tokens:
         """Return the token of each character, −1 for unknown ones: [n]."""
@@ -183,7 +183,7 @@ class _Table(Codec):
 
 
 class Text8(_Table):
-    """The 27 symbols of text8: a…z and space. Normalisation lower-cases, spells out digits and maps the rest to one space."""
+    """The 27 symbols of text8: a…z and space. Normalization lower-cases, spells out digits and maps the rest to one space."""
 
     kind = "text8"
 
@@ -195,14 +195,14 @@ class Text8(_Table):
         check_no_detail(cls.kind, detail)
         return Text8(end)
 
-    def normalise(self, text: str) -> str:
+    def normalize(self, text: str) -> str:
         if text.isascii() and not text.strip(LETTERS):
             return text
         return re.sub("  +", " ", _unaccented(text).lower().translate(_SPELLED_OUT))
 
 
 class Characters(_Table):
-    """The characters of a corpus. Normalisation drops accents, then case; the rest becomes a space or nothing."""
+    """The characters of a corpus. Normalization drops accents, then case; the rest becomes a space or nothing."""
 
     kind = "chars"
 
@@ -224,7 +224,7 @@ class Characters(_Table):
             found |= set(text)
         return Characters("".join(sorted(symbol for symbol in found if not "\ud800" <= symbol <= "\udfff")), end)
 
-    def normalise(self, text: str) -> str:
+    def normalize(self, text: str) -> str:
         return "".join(symbol if symbol in self._number else self._nearest(symbol) for symbol in text)
 
     def _nearest(self, symbol: str) -> str:
@@ -244,9 +244,9 @@ def check_no_detail(kind: str, detail: str) -> None:
 
 
 def check_texts(kind: str, texts: Iterable[str] | None) -> Iterable[str]:
-    """Return the texts that a codec is made from; raise ValueError if there are none."""
+    """Return `texts`, or raise ValueError if none were passed to a codec that is built from texts."""
     if texts is None:
-        raise ValueError(f"the {kind} codec is made from texts: give some")
+        raise ValueError(f"the {kind} codec is built from texts, but none were passed")
     return texts
 
 

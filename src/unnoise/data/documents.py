@@ -97,7 +97,7 @@ class Documents(Source):
 def token_rows(
     codec: Codec, texts: Sequence[str], length: int, ends: bool, name: str
 ) -> tuple[tuple[torch.Tensor, np.ndarray, float], list[int]]:
-    """Return the arguments of `Sequences` for the texts with 1 to `length` tokens, and the numbers of these texts.
+    """Return the arguments of `Sequences` for the texts with 1 to `length` tokens, and the indices of these texts.
 
     ends: whether to append the EOS token, which counts as a character.
     name: name of the data, for error messages.

@@ -24,7 +24,7 @@ PACKED = (".gz", ".bz2", ".xz", ".zst")
 PIECE = 2**18  # maximum number of characters to encode at once
 CHUNK = 2**20  # bytes to read at once
 SEARCHED = 4096  # characters to search for a place to cut
-MAX_LINE_BYTES = 2**28  # of a JSON line
+MAX_LINE_BYTES = 2**28  # longest JSON line
 ROWS = 256  # rows of a Parquet file to read at once
 WORD_END, TEXT_END = re.compile(r"[A-Za-z](?=\s)"), re.compile(r"\S(?=\s)")
 

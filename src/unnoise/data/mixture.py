@@ -69,7 +69,7 @@ class Turns:
         self.weights, self.which, self.nth = torch.tensor(weights), torch.tensor(which), torch.tensor(nth)
 
     def assign(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the corpus of each text, and the number of the text within it: [B] → [B] and [B] long."""
+        """Return the corpus of each text, and the index of the text within it: [B] → [B] and [B] long."""
         turn = numbers % len(self.which)
         which = self.which[turn]
         return which, numbers // len(self.which) * self.weights[which] + self.nth[turn]
@@ -139,7 +139,7 @@ class MixedData(SequenceData):
 
     @property
     def num_windows(self) -> int:
-        """Largest number of windows in which every part has its share."""
+        """Maximum number of windows in which every part has its share."""
         total = len(self.turns.which)
         most = min(-(-(part.num_windows + 1) * total // int(w)) for part, w in zip(self.parts, self.turns.weights, strict=True))
         while any(n > part.num_windows for n, part in zip(self.turns.shares(most), self.parts, strict=True)):

@@ -1,4 +1,4 @@
-"""Tokenisation of text of any size into shards: it is read as a stream, encoded by several processes, and written.
+"""Tokenization of text of any size into shards: it is read as a stream, encoded by several processes, and written.
 
 This module does not import torch, so that each process stays small.
 """
@@ -82,14 +82,14 @@ def prepare(
     stop: Callable[[], bool] = lambda: False,
     **overrides: Any,
 ) -> bool:
-    """Tokenise text of any size into memory-mapped shards for `unnoise.corpus(out)` and `--data out`.
+    """Tokenize text of any size into memory-mapped shards for `unnoise.corpus(out)` and `--data out`.
 
     Return whether all input is done. After a stop or a crash, the same call resumes and gives the same shards.
 
     sources: files (text, .jsonl, .parquet, .arrow; also .gz, .zst, .bz2, .xz), folders of them, saved 🤗 datasets, or hf:NAME.
         split=SOURCE puts a whole source into one split.
     options: options of the shards. Keywords override its fields.
-    workers: number of processes that tokenise. A script with more than one needs `if __name__ == "__main__":`.
+    workers: number of processes that tokenize. A script with more than one needs `if __name__ == "__main__":`.
     on_progress: called after each batch.
     say: called with messages about the progress.
     stop: called regularly; stops the work when it returns True.
@@ -174,7 +174,7 @@ class _Preparation:
         self.out, self.inputs, self.codec = out, inputs, codec
         self.state = read_progress(out) or Progress(described, None, Position(), -1, {})
         if self.state.codec is None:
-            self.state.write(out)  # first, so that a folder with only a codec is recognised as ours
+            self.state.write(out)  # first, so that a folder with only a codec is recognized as ours
             codec.save(out)
             self.state.codec = codec_config(codec)
             self.state.write(out)
@@ -185,7 +185,7 @@ class _Preparation:
         self.encoder = Encoder(codec, (described["valid_share"], described["test_share"]))
 
     def run(self, workers: int, on_progress: Callable[[PrepareReport], None], stop: Callable[[], bool]) -> bool:
-        """Read, tokenise and write until the end or until stop() returns True; return whether the end was reached."""
+        """Read, tokenize and write until the end or until stop() returns True; return whether the end was reached."""
         assert self.state.codec is not None
         total = max(1, sum(one.size for one in self.inputs))
         start = saved = time.monotonic()

@@ -50,7 +50,7 @@ def split_documents(texts: Sequence[Item]) -> dict[str, list[Item]]:
 
 
 def hash_split(content: bytes, valid_share: float, test_share: float) -> int:
-    """Return the number of a document's split, by a hash of its content: equal documents share a split."""
+    """Return the index of a document's split, by a hash of its content: equal documents share a split."""
     place = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big") / 2**64
     return 1 if place < valid_share else 2 if place < valid_share + test_share else 0
 
@@ -163,7 +163,7 @@ def remove_progress(folder: Path) -> None:
 
 
 def read_index(folder: Path) -> Index:
-    """Return the index; raise ValueError if it is damaged or a file has another length than it states."""
+    """Return the index; raise ValueError if it is damaged or the length of a file differs from the recorded one."""
     if (folder / PROGRESS).exists() and not (folder / INDEX).exists():
         raise ValueError(f"{folder} is not complete: run the same `unnoise prepare` again to resume it")
     if not (folder / INDEX).exists():

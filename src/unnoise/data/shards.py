@@ -60,7 +60,7 @@ class ShardedCorpus(Source):
         self.check_split(split)
         if codec_hash(codec) != self.index.codec_identity:
             raise ValueError(
-                f"{self.folder} holds tokens of another codec ({self.index.codec['kind']}) than the model's "
+                f"{self.folder} holds tokens of a different codec ({self.index.codec['kind']}) than the model's "
                 f"({codec_kind(codec)}, {codec.vocab} tokens): prepare the text again with --codec and the model's folder"
             )
         found = self._texts(codec, split, length, segment)

@@ -41,7 +41,7 @@ class SequenceData(ABC):
 
     @abstractmethod
     def batch(self, numbers: Tensor, seed: int) -> Batch:
-        """Return the sequences with these numbers [B] in an endless random order that depends on the seed alone.
+        """Return the sequences with these indices [B] in an endless random order that depends on the seed alone.
 
         A run can therefore resume anywhere, and each process can load its own part of a batch.
         """

@@ -114,7 +114,7 @@ class Bpe(_HfCodec):
 
 
 class Text8Bpe(Bpe):
-    """Byte pairs over the 27 symbols of text8, `text8bpe` or `text8bpe-8192`. Texts are normalised as by the codec text8.
+    """Byte pairs over the 27 symbols of text8, `text8bpe` or `text8bpe-8192`. Texts are normalized as by the codec text8.
 
     The tokens include the 256 bytes; bytes that are not symbols of text8 are unused.
     """
@@ -131,7 +131,7 @@ class Text8Bpe(Bpe):
 
     @classmethod
     def build(cls, texts: Iterable[str] | None = None, end: bool = False, detail: str = "") -> "Bpe":
-        plain = map(Text8().normalise, check_texts(cls.kind, texts))
+        plain = map(Text8().normalize, check_texts(cls.kind, texts))
         return Text8Bpe(Bpe.train(plain, cls.size(detail), end).tokenizer)
 
     @classmethod
@@ -141,7 +141,7 @@ class Text8Bpe(Bpe):
     def encode(self, text: str, strict: bool = False) -> Tokens:
         if strict:
             self.letters.encode(text, strict=True)
-        return super().encode(self.letters.normalise(text))
+        return super().encode(self.letters.normalize(text))
 
 
 def read_tokenizer(path: Path) -> Tokenizer:

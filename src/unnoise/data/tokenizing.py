@@ -1,4 +1,4 @@
-"""Choice of a codec for a stream of documents, and their tokenisation by several processes, in order.
+"""Choice of a codec for a stream of documents, and their tokenization by several processes, in order.
 
 The codec depends on all training text or on a bounded sample of it. The tokens do not depend on the number of processes.
 """
@@ -82,7 +82,7 @@ def sampled_texts(inputs: list[Input], shares: tuple[float, float], most: int = 
 
 
 class Position(NamedTuple):
-    """Point where reading resumes: the number of the input and the position in it (None: its start)."""
+    """Point where reading resumes: the index of the input and the position in it (None: its start)."""
 
     number: int = 0
     place: int | None = None
@@ -211,11 +211,11 @@ def _interrupts_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-_encoder: Encoder | None = None  # of a worker process
+_encoder: Encoder | None = None  # set in each worker process
 
 
 def _begin(config: dict[str, Any], folder: Path, shares: tuple[float, float]) -> None:
-    """Initialise a worker, which exits when its parent process ends for any reason."""
+    """Initialize a worker, which exits when its parent process ends for any reason."""
     global _encoder  # noqa: PLW0603
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _encoder = Encoder(codec_from(config, folder), shares)

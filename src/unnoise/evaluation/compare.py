@@ -129,7 +129,7 @@ def compare(
 ) -> list[Comparison]:
     """Train each method into its own folder in `out`, or resume it, and measure all methods on the same windows.
 
-    windows: largest number of windows, evenly spaced; None for all.
+    windows: maximum number of windows, evenly spaced; None for all.
     samples: number of draws of the bound for each window.
     train: function that trains one run, for example with a progress bar.
     """

@@ -28,7 +28,7 @@ from unnoise.process.process_base import gather
 from unnoise.rng import RowGenerator, seed_of
 
 SETS = 4  # independent sets of draws, which give the standard error
-ROWS = 32  # largest number of rows of one network call
+ROWS = 32  # maximum number of rows of one network call
 Draw = Callable[[Tensor, Tensor, Tensor, RowGenerator], Tensor]
 """x, free [B, L], v [B] uniform on [0, 1), generator → nats [B]: one draw."""
 
@@ -67,7 +67,7 @@ def conditional(
     x: tokens [N, L] long.
     known: positions that are given [N, L] bool.
     draws: number of draws of each answer, in `sets` independent sets. An exact answer takes one draw.
-    numbers: numbers of the rows, which determine their noise together with the seed. Default: 0…N − 1.
+    numbers: indices of the rows, which determine their noise together with the seed. Default: 0…N − 1.
     """
     if sets < 2 or draws < sets:
         raise ValueError(f"an error bar needs at least {max(sets, 2)} draws, found {draws}")

@@ -21,7 +21,7 @@ from unnoise.model.push import known_rows, table
 from unnoise.published_tables import GPT2, GPT2_TOKENS
 
 LOSSY = "the codec changes the text, because it lacks some letters or words: these are bits of the changed text"
-UNUSED_ROWS = 64  # largest number of extra tokens, for a mask, padding or a round number
+UNUSED_ROWS = 64  # maximum number of extra tokens, for a mask, padding or a round number
 HELLO_WORLD = [15496, 995]  # "Hello world" in GPT-2's tokens
 SAMPLES = 6
 WIDTH = 100  # characters in a line of the samples
@@ -41,8 +41,8 @@ def evaluate_split(
 ) -> dict[str, Any]:
     """Measure bits per character over a split, with standard errors and a description of the measurement.
 
-    windows: largest number of windows, evenly spaced; by default all.
-    samples: largest number of draws of the bound for each window.
+    windows: maximum number of windows, evenly spaced; by default all.
+    samples: maximum number of draws of the bound for each window.
     error: standard error to aim for; 0 takes all draws.
     segment: how the data are divided into sequences, by default as in training.
     """
@@ -68,7 +68,7 @@ def evaluate_split(
 
 
 def check_segment(model: Model, segment: Segmentation | None) -> Segmentation:
-    """Return the segmentation of data for a model, by default as in training; raise ValueError if the model has another."""
+    """Return the segmentation of data for a model, by default as in training, or raise ValueError if it does not fit."""
     if segment is None:
         return model.segment
     if model.process.variable_length:
@@ -124,14 +124,14 @@ class CardFacts:
     name: name of the model.
     description: its purpose in one line.
     data: training data and its source.
-    licence: licence of the data.
+    license: license of the data.
     commands: commands that created the model, in order.
     """
 
     name: str
     description: str
     data: str
-    licence: str
+    license: str
     commands: Sequence[str] = ()
 
 
@@ -154,7 +154,7 @@ def model_card(
     rows = {
         **{name: known[name] for name in ("method", "network", "codec")},
         "data": facts.data,
-        "licence of the data": facts.licence,
+        "license of the data": facts.license,
         "training": f"{known['training']}{_stage(facts.commands)}",
         f"held-out bits per {model.codec.unit}": f"{found['bits_per_char']:.3f}{spread} over {found['windows']} {unit} of the "
         f"{split} part ({bound_kind(model)}{drawn})",

@@ -38,7 +38,7 @@ class FrontierOptions:
     samplers: names of samplers. By default, those of `COMPARED` that the model supports (`qualities`), or the model's own.
     calls: largest numbers of network calls, for `qualities`.
     temperatures: temperatures, for `frontier`.
-    steps: largest number of network calls, for `frontier`.
+    steps: maximum number of network calls, for `frontier`.
     num_samples: number of texts for each result.
     float32_gumbel: whether to draw with float32 Gumbel noise, for `frontier`. Some papers' code does so and loses rare tokens.
         Use it only to reproduce that artefact.

@@ -22,11 +22,11 @@ from torch import Tensor, nn
 
 from unnoise.families.autoregressive import next_token_denoiser
 from unnoise.model.model import Model
-from unnoise.network.layers import normalise
+from unnoise.network.layers import normalize
 
 JUDGE = "wiki-ar"  # the bundled judge
 REAL = "real text"
-OTHER_ALPHABET = "the judge has another alphabet than these texts: use a judge with the same codec"
+OTHER_ALPHABET = "the alphabet of the judge differs from that of these texts: use a judge with the same codec"
 FEWEST = 20  # texts of each kind, as the package uses one cluster for ten texts
 
 
@@ -55,7 +55,7 @@ class TextMeasures(NamedTuple):
 
     sampler: name of the sampler.
     temperature: sampling temperature.
-    calls: largest number of network calls per text, 0 for real texts.
+    calls: maximum number of network calls per text, 0 for real texts.
     perplexity: exp(nats / tokens) of all texts together, in the judge's tokens.
     bits_per_char: the judge's bits per character.
     entropy: −Σ p log p in nats over the model's tokens of a text, the mean over texts.
@@ -186,7 +186,7 @@ def features(judge: Model, texts: Sequence[str]) -> np.ndarray:
             reader.next_token(torch.cat([start, tokens], 1), None)
     finally:
         handle.remove()
-    norm = parts.get("norm", normalise)
+    norm = parts.get("norm", normalize)
     return norm(torch.cat(states)).float().cpu().numpy()
 
 

@@ -1,1 +1,2 @@
-"""Families of methods that bring a process, an objective and a sampler."""
+"""Methods with their own process, objective and sampler: autoregressive, any-order, Bayesian flow, block, DDPM, Gaussian,
+insertion."""

@@ -58,7 +58,9 @@ class NextTokenParameterization(Parameterization):
 
 
 class Autoregressive(Objective):
-    """Σ_i −log p(x^i | x^{<i}), exact: [B]. Token i is predicted from a start symbol (the blank, K) and tokens < i.
+    """Exact negative log-likelihood Σ_i −log p(x^i | x^{<i}): [B].
+
+    Token i is predicted from a start symbol (index K) and the preceding tokens.
 
     Sequences of unequal length are padded with −1, which does not contribute to the loss.
     """

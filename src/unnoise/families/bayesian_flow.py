@@ -74,7 +74,7 @@ class FlowElbo(Objective):
     Without the last term it would not be a bound. In training it is computed in a quarter of the batches and weighted back.
     """
 
-    SHARE = 0.25  # of the training batches
+    SHARE = 0.25  # fraction of the training batches
 
     def __init__(self, process: BayesianFlow):
         super().__init__()

@@ -133,7 +133,7 @@ class BlockCrossEntropy(BlockElbo):
     first: initial block size, doubled up to the block size of the process over the first half of training.
     whole: share of batches in which (parts of) sequences are one block each, as in MDLM, with a random share of masks.
     hidden: largest share of masks in these batches; infilling needs fewer masks than sampling.
-    span: largest number of adjacent tokens that are masked together in these batches; the number varies by sequence.
+    span: maximum number of adjacent tokens that are masked together in these batches; the number varies by sequence.
 
     Sequences of at most one block use `CrossEntropy` with a curriculum.
     """

@@ -151,7 +151,7 @@ class Ddpm(GaussianNoise):
     def observe(self, z: Tensor) -> Tensor:
         """Return the input of a network: z, a one, and the sines and cosines of a value (arXiv:2107.00630): [B, L, inputs].
 
-        The one preserves the scale of z when the network normalises its input; the waves separate neighbouring levels.
+        The one preserves the scale of z when the network normalizes its input; the waves separate neighbouring levels.
         """
         parts = [z, torch.ones_like(z[..., :1])]
         if self.embed == "values":
@@ -165,7 +165,7 @@ class Ddpm(GaussianNoise):
         return nn.functional.normalize(self.embedding.double(), dim=-1) * self.width**0.5
 
     def step_of(self, t: Tensor) -> Tensor:
-        """Return the number of the step that is nearest to a time, i = t·T: [B] → [B] long, 0…T."""
+        """Return the index of the step that is nearest to a time, i = t·T: [B] → [B] long, 0…T."""
         return (t.double() * self.steps).round().long().clamp(0, self.steps)
 
     def time_of(self, step: Tensor) -> Tensor:
@@ -246,7 +246,7 @@ class Ddpm(GaussianNoise):
         return gather(self.decoded(clean), x)
 
     def bin_log_probability(self, mean: Tensor, level: Tensor) -> Tensor:
-        """Return log ∫ N(v; mean, σ_1²) dv over the bin of a level, h = 1/(K − 1) to both sides (the discretised decoder).
+        """Return log ∫ N(v; mean, σ_1²) dv over the bin of a level, h = 1/(K − 1) to both sides (the discretized decoder).
 
         The first bin begins at −∞, and the last ends at +∞. The two arguments are broadcast against each other.
         """

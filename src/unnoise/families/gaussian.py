@@ -1,7 +1,7 @@
 """Gaussian embedding diffusion: noise on learned embeddings, its bound, a cross-entropy and the sampler.
 
 z_t = √ā z_0 + √(1−ā) ε with z_0 = E[x_0]; SNR = ā/(1−ā) = e^{−γ(t)} with γ increasing from γ_0 to γ_1, linear or learned. The
-rows of E are normalised to length √D, so that each coordinate of z_0 has unit size.
+rows of E are normalized to length √D, so that each coordinate of z_0 has unit size.
 
 −log p(x_0) ≤ −½∫ SNR′(t) E‖z_0 − ẑ(z_t, t)‖² dt + E −log p(x_0|z_0) + KL(q(z_1|x_0) ‖ N(0, I)). The network outputs p(x_0|z_t)
 at each position and ẑ = Σ p·E (Plaid, arXiv:2305.18619; DDPM, 2006.11239).
@@ -132,7 +132,7 @@ class NoiseShape(nn.Module):
         return found
 
     def minimise_variance(self, nats: Tensor, scale: float) -> None:
-        """Make the next gradient minimise E L², as 2 L·∇L of each row over a fixed scale; E L does not depend on g: [B]."""
+        """Make the next gradient minimize E L², as 2 L·∇L of each row over a fixed scale; E L does not depend on g: [B]."""
         self.row_weight = 2 * nats.detach().double() / scale
 
     def _by_variance(self, gradient: Tensor) -> Tensor:
@@ -143,7 +143,7 @@ class NoiseShape(nn.Module):
 class Gaussian(GaussianNoise):
     """Noise on token embeddings of width D. Times t: [B]; states z: [B, L, D].
 
-    learned: learn the ends of γ(t) by minimising the bound, and its shape, on which the bound does not depend, by minimising
+    learned: learn the ends of γ(t) by minimizing the bound, and its shape, on which the bound does not depend, by minimizing
         the variance of the bound.
     self_condition: add the previous estimate of z_0 to the network's input, which then has 2·D numbers (arXiv:2208.04202).
     """

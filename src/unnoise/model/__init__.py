@@ -1,1 +1,1 @@
-"""A method with its network and codec in one object, and what it can do."""
+"""`Model`: a method, a network and a codec, with sampling, infilling, scoring, saving and loading."""

@@ -90,7 +90,7 @@ def denoise(
     """Take a text as x_t at t = `at` and return x_0: the most probable token at each position, or n samples.
 
     With n = 0 the result is one text whose tokens are the modes of p(x_0^i | x_t). Samples come from p(x_0 | x_t) by the
-    method's own sampler, from t to 0. Masked noise never replaces a token by another. So for a masked model `at` is the share
+    method's own sampler, from t to 0. Masked noise never replaces a token with another. So for a masked model `at` is the share
     of tokens that random errors have replaced, and samples come from Gibbs sampling (see `unnoise.sampler.metropolis`).
 
     steps: number of steps of the sampler (default: 128) or sweeps of Gibbs sampling (default: 4).

@@ -30,11 +30,11 @@ from unnoise.rng import Generator, RowGenerator, seed_of
 if TYPE_CHECKING:
     from unnoise.model.model import Model
 
-ROWS = 32  # largest number of sequences of a network call, and of a group
-SETS = 4  # largest number of independent sets of draws
+ROWS = 32  # maximum number of sequences of a network call, and of a group
+SETS = 4  # maximum number of independent sets of draws
 MANY = 48  # degrees of freedom beyond which more draws are worth more than more sets
 CELLS = 16  # degrees of freedom that groups are made small for
-LONGEST = 16  # largest number of tokens whose choices of masks are all evaluated
+LONGEST = 16  # maximum number of tokens whose choices of masks are all evaluated
 PILOT_ROWS, PILOT_SEED = 16, 0x9E37
 CAUTION = 0.1  # probability of needing more draws than the pilot suggests
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from unnoise.model.model import Model
 
 T = TypeVar("T")
-ROWS = 64  # largest number of sequences that are sampled together
-MOST_SAMPLES = 1_000_000  # largest number of samples, which are all kept in memory
+ROWS = 64  # maximum number of sequences that are sampled together
+MOST_SAMPLES = 1_000_000  # maximum number of samples, which are all kept in memory
 
 MASK = "[MASK]"  # one token
 GAP = "[GAP]"  # any number of tokens
@@ -167,7 +167,7 @@ def frames(
     *,
     track_confidence: bool = True,
 ) -> Iterator[Frame]:
-    """Yield the states of the samples with these numbers, from noise to data."""
+    """Yield the states of the samples with these indices, from noise to data."""
     sampler = options.resolve(model.method.sampler)
     model.check_sampler(sampler)
     model.network.eval()
@@ -301,7 +301,7 @@ def candidates(model: "Model", ids: Sequence[int], place: int, t: float, most: i
 
     ids: tokens of the state, as in `Step.ids`.
     place: position of the token.
-    most: largest number of tokens to return.
+    most: maximum number of tokens to return.
     """
     if not isinstance(model.process, Process):
         raise ValueError(f"{model.method.name} has no noised tokens, so its tokens cannot be predicted one by one")

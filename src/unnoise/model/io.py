@@ -231,7 +231,7 @@ def init_from(
     """Return a model of a method with the network of `source` and its weights, as far as they fit; the others are random.
 
     codec: codec of the new model, which must have the tokens of the source's codec.
-    length: largest number of tokens in a sequence, by default the source's.
+    length: maximum number of tokens in a sequence, by default the source's.
     network_fields: parts to add to the network, such as "transformer:pointer=true"; their weights are random.
     """
     entry = method_named(method) if isinstance(method, str) else method

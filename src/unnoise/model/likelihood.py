@@ -26,7 +26,7 @@ from unnoise.process.state import PAD
 if TYPE_CHECKING:
     from unnoise.model.model import Model
 
-SCORE_DRAWS = 32  # default largest number of draws of a score
+SCORE_DRAWS = 32  # default maximum number of draws of a score
 SCORE_ERROR = 0.01  # default standard error of a score, in bits per character
 ORDERED_DRAWS = 2  # default number of draws of the importance-weighted bound
 
@@ -112,7 +112,7 @@ def score(
 ) -> Score:
     """Return −log p of a text, or of several together, or an upper bound on it. Long texts are scored in windows.
 
-    samples: largest number of draws of the bound; by default 32, or 2 with orders. A standard error for one text needs 16.
+    samples: maximum number of draws of the bound; by default 32, or 2 with orders. A standard error for one text needs 16.
     error: standard error to aim for, in bits per character, planned from a few pilot draws; 0 takes all of `samples`.
     orders: number M of orders of the importance-weighted bound, for masked models without time conditioning. The bound becomes
         tighter with M; each order takes one network call per token.
@@ -183,8 +183,8 @@ def bits_per_char(
 ) -> BitsPerChar:
     """Return nats / (log 2 · characters per token · tokens) over sequences.
 
-    windows: largest number of sequences, evenly spaced; None for all.
-    draws: largest number of draws of the bound for each sequence; a standard error may need more.
+    windows: maximum number of sequences, evenly spaced; None for all.
+    draws: maximum number of draws of the bound for each sequence; a standard error may need more.
     error: standard error to aim for, in bits per character; 0 takes all draws.
     """
     check_error(error)

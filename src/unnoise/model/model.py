@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class Model:
     """A method with a codec and a network.
 
-    length: largest number of tokens in a sequence.
+    length: maximum number of tokens in a sequence.
     labels: names of the classes that samples can be conditioned on.
     whole_texts: train on whole texts that end with EOS instead of windows of a stream.
     """
@@ -84,7 +84,7 @@ class Model:
 
         method: a name from `unnoise.methods()`, or a Method.
         codec: a name, or a Codec.
-        length: largest number of tokens in a sequence.
+        length: maximum number of tokens in a sequence.
         size: nano, tiny, small or base; width, depth and heads override it.
         seed: seed of the initial weights.
         labels: number of classes, or their names.
@@ -194,7 +194,7 @@ class Model:
         return PaddedSequences(texts, self.codec.eos, self.length)
 
     def label_number(self, label: int | str | None) -> int | None:
-        """Return the number of a class given by name or number, or raise ValueError."""
+        """Return the index of a class given by name or index, or raise ValueError."""
         if label is None:
             return None
         if not self.labels:

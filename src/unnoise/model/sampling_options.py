@@ -25,7 +25,7 @@ class SamplingOptions:
     """Options for sampling. A sampler object brings its own steps, temperature and top_p."""
 
     steps: int | None = option(None, min=1, max=MAX_STEPS)
-    """Largest number of network calls per sample (first-hitting, ar, ardm: one per token; bd3lm: some per block); default: what
+    """Maximum number of network calls per sample (first-hitting, ar, ardm: one per token; bd3lm: some per block); default: what
     the model recommends, or 128."""
     sampler: str | Sampler | None = None
     """Name of a sampler from `unnoise ls`, with its fields, such as remasking:rate=0.05; default: what the model recommends, or

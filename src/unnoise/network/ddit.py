@@ -75,12 +75,12 @@ class DditConfig(NetworkConfig):
 
 
 WAVES = 256  # cosines and sines of σ
-BASE = 10_000.0  # of the waves of σ, and of the rotary positions
-EPS = 1e-5  # of the norms
+BASE = 10_000.0  # longest wavelength of the embedding of σ and of rotary positions, over 2π
+EPS = 1e-5  # added to the variance in norms
 
 
 class AdaLN(nn.Linear):
-    """Shifts, scales and gates W·c + b, all zero at initialisation (adaLN)."""
+    """Shifts, scales and gates W·c + b, all zero at initialization (adaLN)."""
 
     def __init__(self, cond_width: int, width: int, chunks: int):
         super().__init__(cond_width, chunks * width)
@@ -186,10 +186,10 @@ class Ddit(nn.Module):
         self.adaln = AdaLN(cond, shape.width, 2)
         self.head = nn.Linear(shape.width, shape.head_rows)
         self.gap_head = GapHead(shape) if shape.gaps else None
-        self._initialise()
+        self._initialize()
 
-    def _initialise(self) -> None:
-        """Initialise the weights as in the papers: adaLN and the heads start at zero, and so does every branch.
+    def _initialize(self) -> None:
+        """Initialize the weights as in the papers: adaLN and the heads start at zero, and so does every branch.
 
         On torch's meta device there is nothing to fill, and drawing numbers would only import half of torch.
         """

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unnoise.network.attention import KVCache, attend_masked, block_visibility, without_padding
-from unnoise.network.layers import Dropout, Linear, initialise, linear
+from unnoise.network.layers import Dropout, Linear, initialize, linear
 from unnoise.network.network_base import DERIVED, NetworkConfig
 
 
@@ -107,7 +107,7 @@ class Gpt2(nn.Module):
         self.blocks = nn.ModuleList(Block(shape, layer) for layer in range(shape.depth))
         self.norm = nn.LayerNorm(shape.width, shape.norm_eps)
         self.head = None if shape.tied else Linear(shape.width, shape.outputs, bias=False)
-        initialise(self)
+        initialize(self)
 
     def forward(
         self,

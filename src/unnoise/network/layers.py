@@ -11,11 +11,11 @@ from unnoise.network.attention import KVCache, Visibility, copyable
 from unnoise.rng import bits
 
 RAISED = 2**22  # weights that are converted at once
-STD = 0.02  # of initial weights
+STD = 0.02  # standard deviation of initial weights
 
 
 class Linear(nn.Linear):
-    """xWᵀ + b in the precision of x: [*, in] → [*, out]. Its weights are drawn by `initialise`, for the whole network."""
+    """xWᵀ + b in the precision of x: [*, in] → [*, out]. Its weights are drawn by `initialize`, for the whole network."""
 
     def reset_parameters(self) -> None:
         return
@@ -36,7 +36,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return y
 
 
-def initialise(decoder: nn.Module) -> None:
+def initialize(decoder: nn.Module) -> None:
     """Draw the weights of a decoder: matrices from N(0, 0.02²); branches, biases and a separate output head start at zero."""
     for name, weight in decoder.named_parameters():
         if weight.is_meta:
@@ -62,14 +62,14 @@ class SquaredRelu(torch.autograd.Function):
         return (gradients[0] * positive).mul_(2)
 
 
-def normalise(x: Tensor) -> Tensor:
+def normalize(x: Tensor) -> Tensor:
     """Apply LayerNorm without weights; it is one fused kernel, while RMSNorm is several on a CPU."""
     return F.layer_norm(x, x.shape[-1:])
 
 
 def modulate(x: Tensor, scale: Tensor | None, shift: Tensor | None) -> Tensor:
     """Apply LayerNorm, then the scale and shift of the time conditioning, if any: [B, L, D]."""
-    x = normalise(x)
+    x = normalize(x)
     return x if scale is None or shift is None else x * (1 + scale) + shift
 
 
@@ -101,10 +101,11 @@ FEATURES = 64  # F of queries and keys, at most
 
 
 class Pointer(nn.Module):
-    """o [n, K] → o' [n, K], or [B, L, K] → [B, L, K].
+    """Output head that mixes the logits with a copy distribution over the visible tokens.
 
-    q and k are layer-normed, so |q·k|/√F ≤ √F. c = w·h + b controls how much a position copies; it is 0 at initialisation.
-    Masks and tokens that are not visible from a position are not copied.
+    It maps o [n, K] → o' [n, K], or [B, L, K] → [B, L, K]. q and k are layer-normalized, so |q·k|/√F ≤ √F. The copy strength
+    of a position, c = w·h + b, is 0 at initialization. Masks, and tokens that are not visible from a position, are never
+    copied.
     """
 
     def __init__(self, width: int, layer: int):

@@ -4,7 +4,7 @@ the network of LLaDA, Dream, SDAR, A2D and Fast-dLLM v2.
     x ← x + W_o·attention(RMSNorm(x)),   x ← x + W_down·(silu(W_gate·h) ⊙ W_up·h) with h = RMSNorm(x)
 
 Rotary positions rotate halves of a head (pairs i, i + D/2). Several query heads share one head of keys and values. The MLP is
-SwiGLU (arXiv:2002.05202). There is no time conditioning. Llama 2: arXiv:2307.09288; Qwen3, which normalises queries and keys:
+SwiGLU (arXiv:2002.05202). There is no time conditioning. Llama 2: arXiv:2307.09288; Qwen3, which normalizes queries and keys:
 arXiv:2505.09388; masked models with these weights: LLaDA, arXiv:2502.09992, and Dream, arXiv:2508.15487.
 
 Weight matrices may be memory-mapped in half precision; everything is computed in the precision of the norms. In networks that
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unnoise.network.attention import KVCache, attend_masked, block_visibility, rotate_heads, without_padding
-from unnoise.network.layers import Dropout, Linear, initialise, linear
+from unnoise.network.layers import Dropout, Linear, initialize, linear
 from unnoise.network.network_base import DERIVED, NetworkConfig
 
 
@@ -87,7 +87,7 @@ class LlamaConfig(NetworkConfig):
     rotary_base: base of the rotary frequencies; the longest wavelength is nearly 2π times this.
     rotary_factors: divisors of the head_width/2 rotary frequencies; none by default.
     norm_eps: constant that RMSNorm adds to the mean square.
-    qk_norm: whether queries and keys are normalised per head (Qwen3).
+    qk_norm: whether queries and keys are normalized per head (Qwen3).
     qkv_bias: whether queries, keys and values have biases (Qwen2).
     tied: whether the output head is the embedding of the first `outputs` tokens.
     shift: whether row i − 1 predicts position i, as in a causal model, and row 0 also position 0 (Dream, Fast-dLLM v2).
@@ -223,7 +223,7 @@ class Llama(nn.Module):
         self.norm = nn.RMSNorm(shape.width, shape.norm_eps)
         self.head = None if shape.tied else Linear(shape.width, shape.outputs, bias=False)
         self.register_buffer("frequencies", shape.frequencies(), persistent=False)
-        initialise(self)
+        initialize(self)
 
     def forward(
         self,

@@ -18,10 +18,10 @@ from torch.nn import functional as F
 from unnoise.network.attention import rotate_heads
 from unnoise.network.network_base import DERIVED, NetworkConfig
 
-BASE = 10_000.0  # of the rotary positions, and of the waves of time
+BASE = 10_000.0  # longest wavelength of rotary positions and of the time embedding, over 2π
 EPS = 1e-5
-TIMES = 1000.0  # by which t is multiplied
-STD = 0.02  # of initial weights
+TIMES = 1000.0  # factor applied to t
+STD = 0.02  # standard deviation of initial weights
 ACTIVATIONS = {"glu": torch.sigmoid, "swiglu": F.silu}
 
 

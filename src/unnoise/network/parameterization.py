@@ -22,7 +22,7 @@ EXCLUDED = -1e30  # logit of an excluded token; unlike −∞ it can be multipli
 def without(logits: Tensor, excluded: Tensor) -> Tensor:
     """Set the logits [..., ≥ K] of the excluded tokens, [K] bool, to −1e30.
 
-    A softmax then renormalises the distribution of the other tokens. Symbols after the K tokens do not change.
+    A softmax then renormalizes the distribution of the other tokens. Symbols after the K tokens do not change.
     """
     more = logits.shape[-1] - len(excluded)
     least = max(EXCLUDED, torch.finfo(logits.dtype).min / 2)
@@ -62,7 +62,7 @@ class Parameterization(ABC):
     def condition(self, label: Tensor | int | None, guidance_scale: float = 1.0) -> Self:
         """Return this denoiser conditioned on a label: [B] long, or one for all; the number of classes means "no label".
 
-        guidance_scale: w ≠ 1 gives log p(x|∅) + w·(log p(x|label) − log p(x|∅)), renormalised (classifier-free guidance,
+        guidance_scale: w ≠ 1 gives log p(x|∅) + w·(log p(x|label) − log p(x|∅)), renormalized (classifier-free guidance,
             arXiv:2207.12598), for predictions of a mean.
         """
         if label is not None and not self.labels:

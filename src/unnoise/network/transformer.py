@@ -1,6 +1,6 @@
 """The default network, a Transformer for noised tokens.
 
-It is pre-norm, with rotary positions, SDPA attention with normalised queries and keys, a short depthwise convolution before
+It is pre-norm, with rotary positions, SDPA attention with normalized queries and keys, a short depthwise convolution before
 each attention, and a squared-ReLU MLP. Time conditioning (adaLN: t scales and shifts the norms) is optional, because masked
 models do not need it. With `causal` the network is autoregressive, with a KV cache for sampling. With `pointer` it can copy
 tokens of the sequence (network/layers.py). docs/results.md has the measurements behind these choices.
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unnoise.network.attention import KVCache, Visibility, attend_visible, block_visibility, rotate
-from unnoise.network.layers import Dropout, Pointer, SquaredRelu, modulate, normalise
+from unnoise.network.layers import Dropout, Pointer, SquaredRelu, modulate, normalize
 from unnoise.network.network_base import NetworkConfig
 from unnoise.registry import check_settings
 
@@ -75,7 +75,7 @@ class TransformerConfig(NetworkConfig):
 
 
 class Convolution(nn.Module):
-    """Depthwise convolution y_i = Σ_k w_k ⊙ x_{i+k} over visible positions, zero at initialisation: [B, L, D] → [B, L, D]."""
+    """Depthwise convolution y_i = Σ_k w_k ⊙ x_{i+k} over visible positions, zero at initialization: [B, L, D] → [B, L, D]."""
 
     def __init__(self, config: TransformerConfig, layer: int):
         super().__init__()
@@ -161,7 +161,7 @@ def shift_taps(weight: Tensor, causal_before: bool, causal: bool) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Attention with normalised, rotated queries and keys: [B, L, D] → [B, L, D]."""
+    """Attention with normalized, rotated queries and keys: [B, L, D] → [B, L, D]."""
 
     def __init__(self, config: TransformerConfig, layer: int):
         super().__init__()
@@ -175,7 +175,7 @@ class Attention(nn.Module):
     ) -> Tensor:
         batch, length, width = x.shape
         qkv = self.qkv(x).view(batch, length, 3, self.heads, -1)
-        q, k = rotate(normalise(qkv[:, :, :2]), rotation).unbind(2)
+        q, k = rotate(normalize(qkv[:, :, :2]), rotation).unbind(2)
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), qkv[:, :, 2].transpose(1, 2)  # [B, H, L, D]
         if cache is not None:
             k, v = cache.append(self.layer, k, v)
@@ -289,7 +289,7 @@ class Transformer(nn.Module):
         limited = present is not None or attention_mask is not None
         visibility = Visibility(present, attention_mask, positions, block) if limited else None
         time = self._time(t)
-        h = normalise(x @ self.embed.weight if x.is_floating_point() else self.embed(x))
+        h = normalize(x @ self.embed.weight if x.is_floating_point() else self.embed(x))
         if self.label is not None:
             known = self.label(torch.as_tensor(self.shape.labels if label is None else label, device=h.device))
             h = h + known.view(-1, 1, known.shape[-1])
@@ -300,11 +300,11 @@ class Transformer(nn.Module):
             h = one(h, rotation, time, cache, visibility, where=None, dropout=dropout)
         states = h
         h = last(h, rotation, time, cache, visibility, where=None if gaps else where, dropout=dropout)
-        asked = normalise(h[where] if gaps and where is not None else h)
+        asked = normalize(h[where] if gaps and where is not None else h)
         output = self.head(asked)
         if self.pointer is not None:
             output = self.pointer(
-                output, asked, normalise(states), x, where, causal=self.shape.causal, cache=cache, visibility=visibility
+                output, asked, normalize(states), x, where, causal=self.shape.causal, cache=cache, visibility=visibility
             )
         if cache is not None and not cache.frozen:
             cache.length = length
@@ -312,7 +312,7 @@ class Transformer(nn.Module):
             return output
         if self.gap_head is None:
             raise ValueError("this network was built without a head for gaps")
-        return output, self.gap_head(normalise(h))[..., 0]
+        return output, self.gap_head(normalize(h))[..., 0]
 
     def _time(self, t: Tensor | None) -> Tensor | None:
         """Return the embedding of t: [B, 1, D], or [B, L, D] if each position has its own time; None without conditioning."""

@@ -17,7 +17,7 @@ from unnoise.process.process_base import Process
 from unnoise.process.state import LATEST
 from unnoise.rng import Generator
 
-NUMBERS = 2**23  # largest number of predicted values that a bound processes at once
+NUMBERS = 2**23  # maximum number of predicted values that a bound processes at once
 
 
 class Objective(nn.Module, ABC):
@@ -85,7 +85,7 @@ class DenoisingObjective(Objective):
         x_t = self.process.noised(x, None, t[:, None].expand(x.shape), generator)
         nats = self.at(denoiser, x, x_t, t)
         if torch.is_grad_enabled():
-            middle = 0.5 / self.steps if self.steps else 0.0  # of a step
+            middle = 0.5 / self.steps if self.steps else 0.0  # middle of a step
             self.time_sampler.observe((t - self.start) / (1 - self.start) - middle, nats.detach())
         return weight.to(nats.dtype) * nats + self.boundary(denoiser, x, generator).to(nats.dtype)
 

@@ -156,7 +156,7 @@ class Masked(Process):
         return self._carry_over(torch.cat([log_probs + reveal.log(), stay.log()], -1), x_t)
 
     def scaled_score(self, raw: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        """Return log s_y = raw_y − log K + log α/(1−α), SEDD's scaling, not normalised: [*P, K] → [*P, S]."""
+        """Return log s_y = raw_y − log K + log α/(1−α), SEDD's scaling, not normalized: [*P, K] → [*P, S]."""
         return self.mean_ratios(raw - math.log(self.vocab), x_t, t)
 
     # ---- bound ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,6 @@
-"""The state space of a sequence position, shared by all processes and sufficient for autoregressive models."""
+"""The base class of all processes: the states of a position, the checks of given tokens, and the blank template.
+
+Autoregressive models need no more than this."""
 
 from collections.abc import Callable, Sequence
 from typing import ClassVar

@@ -64,7 +64,7 @@ class Uniform(Process):
 
     reverse: meaning of a mean (see Process).
     mean_until: for plug-in, the time up to which a mean is p(x_0 | x_t) itself. Multinomial Diffusion defines
-        p(x_0 | x_1) = μ(x_1, 1), which is mean_until = 1/T. The authors' code normalises q(x_1 | x_0)·μ there too, as the
+        p(x_0 | x_1) = μ(x_1, 1), which is mean_until = 1/T. The authors' code normalizes q(x_1 | x_0)·μ there too, as the
         default 0 does.
 
     In continuous time the bound of a marginal mean is infinite unless μ puts all probability on an intact token as t → 0, which
@@ -173,7 +173,7 @@ class Uniform(Process):
         return torch.where(((s == 0) & self._is_mean(t))[..., None], log_probs, log_p) if self.mean_until else log_p
 
     def scaled_score(self, raw: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        """Return log s_y = log (α e^{raw_y} + 1 − α) − log (α e^{raw_{x_t}} + 1 − α), not normalised: [*P, K].
+        """Return log s_y = log (α e^{raw_y} + 1 − α) − log (α e^{raw_{x_t}} + 1 − α), not normalized: [*P, K].
 
         It is of the correct size at every t and bounded at an intact token as t → 0. With raw = log K μ it is the ratio of a
         plug-in mean.

@@ -17,7 +17,7 @@ from unnoise.training.training_options import RunOptions
 VARIABLE = "recipe"  # name of the recipe in a user's file
 MODULES = ("text8", "image_recipes", "web_text")
 NO_CLIPPING = 1e9  # larger than the norm of any gradient
-EPSILON = "1e-4"  # of the noise schedules in MD4's code
+EPSILON = "1e-4"  # offset of the noise schedules in MD4's code
 
 
 @dataclass(frozen=True, kw_only=True)

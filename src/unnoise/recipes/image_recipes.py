@@ -1,8 +1,8 @@
 """Runs on images: MD4 on CIFAR-10 and on ImageNet downsampled to 64 × 64.
 
 The published networks are convolutional with attention: 32 layers of 128 features for CIFAR-10, 198 million weights for
-ImageNet. Our Transformers, 24 layers of width 256 and 21 of width 768, have about as many weights. A sequence is an image of
-3,072 or 12,288 channels with 256 levels.
+ImageNet. Our Transformers, 24 layers of width 256 and 21 of width 768, have about as many weights. A sequence is one image
+of 3,072 or 12,288 values (pixels × channels), each with 256 levels.
 """
 
 from dataclasses import replace

@@ -5,7 +5,7 @@ from dataclasses import replace
 from unnoise.published_tables import reported
 from unnoise.recipes import EPSILON, NO_CLIPPING, TEXT8_RUN, Recipe
 
-EPOCHS = 1000  # of 351,562 sequences of text8, or 281,250 of enwik8; the learning rate decays by 0.99 after each
+EPOCHS = 1000  # epochs of 351,562 sequences of text8, or 281,250 of enwik8; the learning rate decays by 0.99 after each
 
 multinomial_text8 = Recipe(
     title="Multinomial Diffusion on text8, 12 layers of 512, T = 1000",

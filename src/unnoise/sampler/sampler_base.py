@@ -43,7 +43,7 @@ class Frame(NamedTuple):
 class Sampler(ABC):
     """Base class of samplers, which simulate the reverse process.
 
-    temperature: exponent 1/temperature of the mean μ, renormalised; 0 takes the most probable token.
+    temperature: exponent 1/temperature of the mean μ, renormalized; 0 takes the most probable token.
     top_p: sample from the smallest set of tokens with this probability (nucleus sampling).
     """
 
@@ -174,7 +174,7 @@ class DrawingSampler(GridSampler):
 
     @abstractmethod
     def weights(self, process: Process, prediction: TokenPrediction, x_t: Tensor, s: Tensor | None, t: Tensor) -> Tensor:
-        """Return the unnormalised probabilities of the tokens of m positions at s, or of clean data: x_t, s, t [m] → [m, S]."""
+        """Return the unnormalized probabilities of the tokens of m positions at s, or of clean data: x_t, s, t [m] → [m, S]."""
 
     def step(
         self, denoiser: SamplingDenoiser, x: Tensor, s: Tensor | None, t: Tensor, free: Tensor, generator: Generator

@@ -131,7 +131,7 @@ class Remasking(MaskedSampler, GridSampler):
         after = x.masked_fill(leaving, process.mask)
         if not moving.any():
             return after
-        log_p = denoiser.clean(x, t, moving)  # of the state as it was
+        log_p = denoiser.clean(x, t, moving)  # for the state before the move
         return after.masked_scatter(moving, draw(log_p.double().exp(), generator, moving))
 
 

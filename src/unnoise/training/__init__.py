@@ -1,1 +1,1 @@
-"""Training: options, one run step by step, its optimiser and its checkpoints."""
+"""Training: options, one run step by step, its optimizer and its checkpoints."""

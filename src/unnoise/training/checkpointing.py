@@ -190,7 +190,7 @@ def check_files(folder: Path, about: Mapping[str, Any]) -> None:
         if not path.is_file():
             raise ValueError(f"{name} is missing")
         if [path.stat().st_size, checksum(path)] != wanted:
-            raise ValueError(f"{name} is damaged or cut short")
+            raise ValueError(f"{name} is corrupted or truncated")
 
 
 def read_options(out: Path) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def collect_state(run: "TrainingRun") -> dict[str, Tensor]:
 def load_state(run: "TrainingRun", out: Path) -> str:
     """Load the newest checkpoint into a run and return why newer ones were skipped.
 
-    Raise ValueError if it belongs to another run.
+    Raise ValueError if it belongs to a different run.
     """
     from torch.distributed.checkpoint.api import CheckpointException
 
@@ -230,7 +230,7 @@ def load_state(run: "TrainingRun", out: Path) -> str:
     if about.get("method") != run.model.method.name:
         raise ValueError(f"{out} holds a run of {about.get('method')}, not of {run.model.method.name}")
     if about.get("data_digest", run.data_digest) != run.data_digest:
-        raise ValueError(f"the run in {out} was trained on other data: use the same data, or choose another folder")
+        raise ValueError(f"the run in {out} was trained on different data: use the same data, or choose another folder")
     check_unchanged(run.options, about.get("options") or {}, str(out))
     try:
         _read_tensors(run, folder)
@@ -250,7 +250,7 @@ def load_state(run: "TrainingRun", out: Path) -> str:
 
 
 def _read_tensors(run: "TrainingRun", folder: Path) -> None:
-    """Load weights, buffers, moments and averages from a checkpoint, each process its part."""
+    """Load weights, buffers, optimizer state and averaged weights from a checkpoint. Each process loads its own part."""
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.metadata import TensorStorageMetadata
     from torch.distributed.checkpoint.state_dict_loader import load
@@ -269,7 +269,7 @@ def _read_tensors(run: "TrainingRun", folder: Path) -> None:
                 moments[key] = fresh
     wanted = {name: value for name, value in collect_state(run).items() if not name.startswith(f"{MOMENT}/")} | moments
     if wanted.keys() != saved.keys() or any(tuple(value.shape) != saved[name] for name, value in wanted.items()):
-        raise ValueError(f"the run in {folder.parent.parent} has a network of another shape: resume with the same options")
+        raise ValueError(f"the run in {folder.parent.parent} has a network of a different shape: resume with the same options")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", NO_GROUP)
         load(wanted, storage_reader=reader, no_dist=distributed.world() == 1)

@@ -29,7 +29,7 @@ ACTIVATIONS = {  # bytes per token and feature of a block: float32, bf16
 }
 POINTER = 34  # bytes per pair of positions: scores, sums, token and visibility
 HEAD = {"masked mean": 3.2, "masked score": 4.4, "mean": 5.0, "score": 3.0}  # peak in tensors of [n, V] float32
-SIZE, TIMES = 768, 4  # of the matrix product that measures the speed of a device
+SIZE, TIMES = 768, 4  # size and repetitions of the matrix product that measures the speed of a device
 
 
 # ---- weights -------------------------------------------------------------------------------------------------------------

@@ -236,7 +236,7 @@ def owners(costs: Sequence[float], processes: int) -> list[int]:
 # ---- the optimizers of a run ---------------------------------------------------------------------------------------------
 
 DEFAULTS = TrainingOptions()
-BETA1 = 0.9  # of Adam and AdamW
+BETA1 = 0.9  # β1 of Adam and AdamW
 PROCESS = "objective."  # prefix of the parameters of the process, which an objective holds
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
     from torch.distributed.tensor import DTensor
 
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # constants of glibc's malloc.h
 DEFAULTS = {M_TRIM_THRESHOLD: 128 * 1024, M_MMAP_MAX: 65_536}
 KEEP = {M_TRIM_THRESHOLD: 2**31 - 1, M_MMAP_MAX: 0}
 STEPS = 100  # steps between two calls of malloc_trim
@@ -105,7 +105,9 @@ def check_shares(options: TrainingOptions) -> None:
     if processes > options.batch:
         raise ValueError(f"{processes} processes cannot share a batch of {options.batch} sequences")
     if options.shard and options.batch % processes:
-        raise ValueError(f"with --shard the batch must be a multiple of the {processes} processes, found {options.batch}")
+        raise ValueError(
+            f"with --shard, --batch must be a multiple of the number of processes ({processes}), found {options.batch}"
+        )
 
 
 def over_processes(loss: BatchLoss, shard: bool, dtype: torch.dtype | None) -> nn.Module:

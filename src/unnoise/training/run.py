@@ -107,7 +107,7 @@ def _run(model: Model, source: Source, options: RunOptions, out: Path, resume: b
 def check_out(out: Path) -> None:
     """Raise ValueError unless a run can be written to a folder."""
     if out == Path():
-        raise ValueError("--out must not be the current folder: give another one")
+        raise ValueError("--out must not be the current folder: choose another folder")
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file: give a folder")
     check_folder(out)

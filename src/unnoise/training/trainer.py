@@ -117,7 +117,7 @@ class TrainingRun:
         if options.compile:
             if model.process.variable_length:
                 raise ValueError(
-                    f"{model.method.name} trains on sequences of every length, and torch would compile each one: "
+                    f"{model.method.name} trains on sequences of many lengths, and torch.compile would recompile for each: "
                     "train without compile"
                 )
             model.network.compile()

@@ -259,7 +259,7 @@ def test_the_squared_loss_predicts_negative_ratios_end_to_end() -> None:
 # ---- concrete-score ----------------------------------------------------------------------------------------------------
 
 
-def test_the_gradient_is_that_of_the_log_density_which_is_normalised() -> None:
+def test_the_gradient_is_that_of_the_log_density_which_is_normalized() -> None:
     x = torch.linspace(-3, 3, 31, dtype=torch.float64, requires_grad=True)
     (slope,) = torch.autograd.grad(grid.log_density(x).sum(), x)
     assert torch.allclose(slope, grid.gradient(x.detach()))

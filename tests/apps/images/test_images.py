@@ -111,7 +111,7 @@ def test_a_label_changes_the_prediction_and_none_is_the_default() -> None:
 def test_guidance_is_refused_where_it_would_do_nothing() -> None:
     with pytest.raises(ValueError, match="guidance is for methods that predict a mean"):
         nano(method="sedd-absorb").draw(1, label=1, guidance_scale=2.0)
-    with pytest.raises(ValueError, match="variable length, and images have a fixed size"):
+    with pytest.raises(ValueError, match="variable length, but images have a fixed size"):
         nano(method="flexmdm")
     with pytest.raises(ValueError, match="labels go from 0 to 2"):
         nano().draw(1, label=3)

@@ -55,7 +55,7 @@ class ContrastCommand:
     score-entropy: squared loss and score entropy of ratios.
     scores: the sum of the probabilities that scores imply.
     concrete-score: the concrete score on a fine grid, and ∇ log p.
-    last-step: p(x_0 | x_1) = μ, and the normalised product.
+    last-step: p(x_0 | x_1) = μ, and the normalized product.
 
     Example: unnoise contrast path-estimate --out path-estimate.png
     """

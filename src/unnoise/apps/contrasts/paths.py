@@ -1,6 +1,6 @@
 """Contrasts of the bound in T steps.
 
-last-step: p(x_0 | x_1) as the mean itself, or as the normalised product with q(x_1 | x_0).
+last-step: p(x_0 | x_1) as the mean itself, or as the normalized product with q(x_1 | x_0).
 path-estimate: the bound by log ratios of paths or by KL terms, along whole paths or one step at a time.
 """
 
@@ -58,7 +58,7 @@ class LastStep(Contrast):
     title = "The last step of Multinomial Diffusion: the bound in T steps"
     about = """\
 Multinomial Diffusion plugs x̂_0 = μ(x_t, t) into the posterior: p(x_{t−1} | x_t) = q(x_{t−1} | x_t, x̂_0) for t ≥ 2, and defines
-the last step as p(x_0 | x_1) = μ(x_1, 1). With t = 1 in the first formula the last step would be the normalised product
+the last step as p(x_0 | x_1) = μ(x_1, 1). With t = 1 in the first formula the last step would be the normalized product
 p(x_0 | x_1) = q(x_1|x_0) μ(x_0) / Σ_k q(x_1|k) μ_k, and the authors' code computes this product.
 Both are distributions over x_0, so both give a bound: −log p(x_0) ≤ Σ_{t≥2} KL + E −log p(x_0|x_1) + KL(q(x_T|x_0) ‖ p(x_T)).
 They are bounds of two different models, with two different best predictions. In every product step μ must be

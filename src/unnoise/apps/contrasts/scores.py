@@ -22,7 +22,7 @@ from unnoise.prediction import TokenPrediction
 from unnoise.process import Masked, Neighbourhood, Process
 
 LOW, HIGH = -4.0, 4.0
-WEIGHTS, MEANS, WIDTHS = (0.4, 0.6), (-1.2, 1.0), (0.6, 0.9)  # of the two normal distributions
+WEIGHTS, MEANS, WIDTHS = (0.4, 0.6), (-1.2, 1.0), (0.6, 0.9)  # parameters of the two normal distributions
 SHOWN = (1.0, 0.5, 0.125)
 
 
@@ -62,13 +62,13 @@ class GridScore(Contrast):
     title = "The concrete score on a grid, and the score"
     about = """\
 The concrete score of a neighbourhood N(x) = {x_1 … x_k} is c_p(x; N) = [p(x_1)/p(x), …, p(x_k)/p(x)] − 1. It needs ratios of
-probabilities only, so the constant that normalises p cancels, as in the score ∇ log p of continuous data.
+probabilities only, so the constant that normalizes p cancels, as in the score ∇ log p of continuous data.
 Take points of a grid of spacing δ, and as neighbours the next points, N_δ(x) = {x + δ e_i}. Then
 c_p(x; N_δ)/δ = (p(x + δ) − p(x)) / (δ p(x)) → p′(x)/p(x) = ∇ log p(x) as δ → 0:
 the concrete score is the score of discrete data. Taylor's theorem gives the error δ/2 · p″(x)/p(x) + O(δ²), so halving δ
 halves the error. With neighbours on both sides, (c_p(x; x + δ) − c_p(x; x − δ))/2δ, the first-order terms cancel, and halving δ
 divides the error by four.
-Here p is a mixture of two normal distributions, its probabilities on the grid are normalised to sum to one, and the error is
+Here p is a mixture of two normal distributions, its probabilities on the grid are normalized to sum to one, and the error is
 the root mean square under p on [−4, 4]. Concrete score matching learns c_p, and SEDD learns the ratios s = 1 + c_p.
 A squared loss of c_p on such a grid is, divided by δ², the loss of score matching in the limit."""
     levels: int = 9
@@ -270,7 +270,7 @@ At a mask the true score is s(m, t)_y = α/(1−α) · p(x_0 = y | x_t): the rat
 s_θ = α/(1−α) · μ_θ with μ_θ = softmax(network), obeys the constraint whatever the weights are.
 SEDD predicts log s_y for each y, and nothing keeps the sum: Z = Σ_y s_y (1−α)/α is a number that training must bring to 1.
 Then the reverse process reveals masks at a wrong rate, Z times the true rate, and does not reverse the forward process.
-The bound tells what that costs: with μ = normalised s, the score entropy at a mask is exactly
+The bound tells what that costs: with μ = normalized s, the score entropy at a mask is exactly
 −α′/(1−α) · [ −log μ_{x_0} + (Z − 1 − log Z) ], the loss of the mean parameterization and a price that is 0 only at Z = 1.
 Scaled output, log s = network + log α/(1−α) − log K (the official default), starts near Z = 1; with log s = network the sum
 starts at K(1−α)/α, and the network must learn α(t) first. Upper picture: median of Z and the range of 90 % of the masks, with t

@@ -71,7 +71,7 @@ class MaskPrediction(TokenPrediction):
         return MaskPrediction(values)
 
     def subs(self) -> MeanPrediction:
-        """Return the same prediction under SUBS: no probability on the mask, the rest renormalised."""
+        """Return the same prediction under SUBS: no probability on the mask, the rest renormalized."""
         return MeanPrediction.from_logits(self.log_probs[..., :-1])
 
     def ratios(self, process: Process, x_t: Tensor, t: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ class MaskPrediction(TokenPrediction):
         return pad(self.log_probs[..., :-1] + (alpha / total).log(), (0, 1))
 
     def reverse(self, process: Process, x_t: Tensor, s: Tensor, t: Tensor) -> Tensor:
-        """Return log p(x_s | x_t): a mask becomes y with (α_s−α_t) x_θ,y and stays with α_s x_θ,mask + 1−α_s, normalised.
+        """Return log p(x_s | x_t): a mask becomes y with (α_s−α_t) x_θ,y and stays with α_s x_θ,mask + 1−α_s, normalized.
 
         A token stays in each step that ends above s = 0. In the last step, p(x_0 | x_t) = x_θ also at tokens (no carry-over).
         """

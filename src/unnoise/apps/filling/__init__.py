@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 def fill(
     model: "Model", text: str, most: int = 5, label: int | str | None = None, guidance_scale: float = 1.0
 ) -> "list[list[Candidate]]":
-    """Return the likeliest words for each [WORD] of a text, at most `most`, as pairs of a word and its probability.
+    """Return the most probable words for each [WORD] of a text, at most `most`, as pairs of a word and its probability.
 
-    The model chooses the number of tokens of a word too. Probabilities are normalised over all candidates, of which the result
+    The model chooses the number of tokens of a word too. Probabilities are normalized over all candidates, of which the result
     holds the first. Marks are filled one after another, the most confident first. This works with models of masked noise, with
     ar, and with flexmdm, for which a probability is the share of samples.
     """

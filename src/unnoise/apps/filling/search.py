@@ -1,4 +1,4 @@
-"""Beam search for the likeliest words at a place in a text; the search also chooses their length.
+"""Beam search for the most probable words at a place in a text; the search also chooses their length.
 
 Let a be the text before the place, c the text after it, and w a word of n tokens.
 
@@ -18,7 +18,7 @@ Block models (`search_in_blocks`). The words of the masked search are scored aga
 
     log p(x) = Σ_i log μ(x^i | x^{<k}, the block's tokens before i, masks from i on),
 
-an autoregressive factorisation, so the tokens of c score the word before them.
+an autoregressive factorization, so the tokens of c score the word before them.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,7 +57,7 @@ BEGINNINGS = 16  # search from left to right: beginnings of words
 RESCORED = 24  # words that are scored with the text after them, also in blocks
 FOLLOWING = 24  # tokens of that text
 FOLLOWING_IN_BLOCKS = 12
-BEHIND = 8.0  # nats behind the likeliest word; words further behind are not scored again
+BEHIND = 8.0  # words more nats than this behind the most probable word are not scored again
 FEWEST = 2  # tokens before the place; with fewer, the chain rule over blocks would assume that the text starts there
 
 
@@ -170,7 +170,7 @@ class MaskedSearch:
         return log_p.gather(1, tokens[:, None]).view(-1, len(near)).sum(1).tolist()
 
     def _expand(self, states: Sequence[Found]) -> list[Found]:
-        """Reveal the most confident position of each state, with each of its likeliest tokens."""
+        """Reveal the most confident position of each state, with each of its most probable tokens."""
         hidden = [[i for i, token in enumerate(state.tokens) if token == self.process.mask] for state in states]
         rows = [self._row(state.tokens, self.place.after) for state in states]
         log_p = self._log_p(rows, [[self.start + i for i in places] for places in hidden])

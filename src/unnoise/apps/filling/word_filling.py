@@ -52,7 +52,7 @@ class Filling:
     Iterate to do the work: each search yields the number of its mark. A mark is conditioned on the text up to the nearest
     unfilled mark on either side, so the search is repeated when a neighbour nearby has been filled.
 
-    found: the candidates of each filled mark, by its number, likeliest first.
+    found: the candidates of each filled mark, by its index, most probable first.
     """
 
     def __init__(self, model: "Model", text: str, label: int | str | None = None, guidance_scale: float = 1.0):
@@ -100,7 +100,7 @@ class Filling:
         return [self.found[i][:most] for i in range(self.count)]
 
     def ways(self, n: int) -> list[tuple[list[str], float]]:
-        """Return the n likeliest choices of a word for every mark, each with the product of its probabilities.
+        """Return the n most probable choices of a word for every mark, each with the product of its probabilities.
 
         A mark without candidates stays as it is.
         """
@@ -146,7 +146,7 @@ class Filling:
 
     @torch.no_grad()
     def _ranked(self, place: Place) -> list[Candidate]:
-        """Return the words for a place, likeliest first, with probabilities that sum to 1."""
+        """Return the words for a place, most probable first, with probabilities that sum to 1."""
         scores: dict[str, float] = {}
         for tokens, log_p in self._search(place):
             word = self.model.codec.decode(tokens).removeprefix(" ")

@@ -26,7 +26,7 @@ class HarnessCommand:
     draws: Annotated[
         int, arg(help="Draws of the bound of each answer. Exact answers (ar, blocks of one token, one token) take one.")
     ] = 128
-    limit: Annotated[int | None, arg(help="Largest number of documents of each task.")] = None
+    limit: Annotated[int | None, arg(help="Maximum number of documents of each task.")] = None
     fewshot: Annotated[int | None, arg(help="Examples before each question; default: the task's own number.")] = None
     no_greedy: Annotated[
         bool, arg(help="Do not check whether the model would generate answers of several tokens (acc of LAMBADA).")
@@ -42,7 +42,7 @@ class HarnessCommand:
         from unnoise.apps.harness.tasks import run_harness
 
         if not self.tasks:
-            raise ValueError("name at least one task, such as: --tasks path/to/lambada_test.jsonl")
+            raise ValueError("specify at least one task, for example --tasks path/to/lambada_test.jsonl")
         at_least(1, draws=self.draws, limit=self.limit, steps=self.steps)
         options = HarnessOptions(
             draws=self.draws,

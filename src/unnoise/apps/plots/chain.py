@@ -18,7 +18,7 @@ from unnoise.model.model import Model
 
 NAMES: dict[Kind, str] = {"mask": "mask", "changed": "changed since the row above"}
 IMAGE = 1.4  # width of an image in inches
-FRAMES = 240  # largest number of frames of a page, to limit its size
+FRAMES = 240  # maximum number of frames of a page, to limit its size
 
 
 def plot_chain(model: Model, path: Path, steps: int, seed: int, moments: int = 6, *, dark: bool = False) -> None:

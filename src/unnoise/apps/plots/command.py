@@ -169,7 +169,7 @@ class NoiseCommand:
         0.75,
         1.0,
     )
-    steps: Annotated[int | None, arg(help="Largest number of network calls for denoising; default: 128.")] = None
+    steps: Annotated[int | None, arg(help="Maximum number of network calls for denoising; default: 128.")] = None
     codec: Annotated[
         str | None,
         arg(help="Codec of the text without --model: as for train, or the name of a bundled model; default: text8."),

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 ROWS = ("`1234567890-=", "qwertyuiop[]\\", "asdfghjkl;'", "zxcvbnm,./", " ")
 SHIFTED = ("~!@#$%^&*()_+", "QWERTYUIOP{}|", 'ASDFGHJKL:"', "ZXCVBNM<>?")
-OFFSETS = (0.0, 1.5, 1.75, 2.25, 6.25)  # of the rows of a US keyboard, in key widths
+OFFSETS = (0.0, 1.5, 1.75, 2.25, 6.25)  # offsets of the rows of a US keyboard, in key widths
 SHIFT = 0.9  # distance between the two symbols of a key
 NEIGHBOURS = 4
 MOST_SYMBOLS = 128
-CELLS = 16  # of the schedule's table
+CELLS = 16  # number of cells of the schedule's table
 
 
 def symbol_points(symbols: list[str]) -> Tensor:
@@ -78,7 +78,7 @@ class NoisedText(NamedTuple):
     """A text at one time.
 
     tokens: tokens as they are shown.
-    ids: numbers of the tokens. The mask is K.
+    ids: token ids. The mask is K.
     kinds: whether each token is still that of x_0.
     """
 

@@ -32,7 +32,7 @@ def plot_measures(command: "PlotCommand", models: dict[str, Model], out: Path) -
     """Measure samples of each model, draw the results, and return them for JSON."""
     for model in models.values():
         if model.codec.grid:
-            raise ValueError("a judge scores texts, and this is a model of images")
+            raise ValueError("a judge scores texts, but this is a model of images")
         for sampler in command.samplers:
             model.check_sampler(sampler)
     quality = command.kind == "quality"

@@ -159,7 +159,7 @@ class EvalCommand(eval_command.EvalCommand):
 
         model = open_model(self._name, device)
         if model.codec.grid:
-            raise ValueError("protocols are for texts, and this is a model of images")
+            raise ValueError("protocols are for texts, but this is a model of images")
         label = f"the model {self._name or find_folder(None).name}"
         return evaluate(model, self.data, self._options(self.protocol or "bound"), label=label)
 

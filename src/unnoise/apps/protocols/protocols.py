@@ -220,7 +220,7 @@ class ProtocolOptions:
     protocol: name of the protocol.
     benchmark: name of the benchmark; default: the one named in the path of the data.
     split: split to evaluate; default: the benchmark's published split.
-    windows: largest number of windows, evenly spaced; by default all.
+    windows: maximum number of windows, evenly spaced; by default all.
     draws: number of draws of the bound for each window.
     passes: number of passes for the published number. The first pass gives the number, all passes give its mean and error.
     """

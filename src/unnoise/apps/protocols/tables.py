@@ -78,7 +78,7 @@ def check_model(table: PublishedTable, model: Model, name: str, wanted: Sequence
     """Raise ValueError unless a model can be measured on these data sets."""
     images = any(column.unit == "bits per dimension" for column in table.columns)
     if images and not model.codec.grid:
-        raise ValueError(f"the table {table.name} is of images, and {name} is a model of texts")
+        raise ValueError(f"the table {table.name} is of images, but {name} is a model of texts")
     for one in wanted:
         if not images:
             check_follows(model, protocol(options.protocol), benchmark(one, ""), f"the model {name}")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 def correct(model: "Model", text: str, strength: float = 0.5, keep: str | Collection[str] = ()) -> "Correction":
     """Correct the spelling of a text with the words of the model's training text.
 
-    strength: 0 changes nothing, 1 always takes the likeliest candidate.
+    strength: 0 changes nothing, 1 always takes the most probable candidate.
     keep: words that are never changed.
     """
     from unnoise.apps.spelling.speller import Speller

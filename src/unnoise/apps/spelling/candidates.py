@@ -41,7 +41,7 @@ LIKELY = 0.5  # probability above which a correction replaces a masked word in t
 NEIGHBOURS = 8  # words on either side that see the correction
 SAME_SOUND = 4  # maximum number of edits between known words that sound the same
 PIECED = 3  # maximum number of candidates of several tokens that are scored at a place
-NEAR = 1.5  # nats behind the likeliest candidate within which others are scored exactly
+NEAR = 1.5  # candidates within this many nats of the most probable one are scored exactly
 Found = dict[tuple[str, str], list[tuple[float, str]]]
 
 
@@ -250,7 +250,7 @@ class WordCandidates:
         return values if case.known else [-math.inf, *values[1:]]
 
     def _undecided(self, case: Case, values: list[float]) -> list[int]:
-        """Return the candidates of several tokens that may be the likeliest and need an exact score."""
+        """Return the candidates of several tokens that may be the most probable and need an exact score."""
         scores = self._scores(case, values)
         best = max(scores)
         if scores[0] - NEAR > max(scores[1:], default=-math.inf):

@@ -1,4 +1,4 @@
-"""The command `unnoise correct`."""
+"""The command `unnoise correct`, for the `Speller`."""
 
 import json
 import sys
@@ -22,7 +22,7 @@ class CorrectCommand:
     text: Annotated[Positional[str], arg(metavar="TEXT", help="A text, a file, or - for standard input.")]
     model: Annotated[str | None, arg(help="Folder of a trained model, or a bundled name; default: wiki.")] = None
     strength: Annotated[
-        float, arg(help="Readiness to change words, from 0 (never) to 1 (always take the likeliest candidate).")
+        float, arg(help="Readiness to change words, from 0 (never) to 1 (always take the most probable candidate).")
     ] = 0.5
     keep: Annotated[tuple[str, ...], arg(help="Words that are never changed.")] = ()
     edits: Annotated[bool, arg(help="List the edits, with confidence and alternatives.")] = False

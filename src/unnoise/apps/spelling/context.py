@@ -36,7 +36,7 @@ APART = 6  # tokens between two words that are masked in the same row
 WINDOW = 32  # tokens of a row that scores a candidate of several tokens
 ROWS = 64  # maximum number of rows of a network call
 ROUND = 8  # row lengths of a model over word pieces are multiples of this
-RANKED = 96  # number of likeliest tokens that are kept for a place
+RANKED = 96  # number of most probable tokens that are kept for a place
 
 
 class Row(NamedTuple):
@@ -55,7 +55,7 @@ class Scored(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Log-probabilities of one masked token: of the requested tokens, and of the likeliest."""
+    """Log-probabilities of one masked token: of the requested tokens, and of the most probable ones."""
 
     asked: dict[int, float]
     likeliest: list[tuple[int, float]]
@@ -185,7 +185,7 @@ class WordContext:
     """Context scores with a codec in which a blank belongs to the word after it.
 
     words: the tokens that are a blank and letters, without the blank.
-    plain: the normalisation of texts, if the codec has only the 27 symbols of text8.
+    plain: the normalization of texts, if the codec has only the 27 symbols of text8.
     """
 
     def __init__(self, model: "Model"):
@@ -198,7 +198,7 @@ class WordContext:
     def encode(self, text: str, blank: bool = True) -> list[int]:
         """Return the tokens of words, with or without a blank before them."""
         if self.plain:
-            text = " ".join(self.plain.normalise(text).split())
+            text = " ".join(self.plain.normalize(text).split())
         return self.codec.encode(" " * (blank and bool(text)) + text).tolist()
 
     def read(self, text: str, is_hidden: Callable[[str], bool] = lambda word: False) -> Reading:
@@ -222,7 +222,7 @@ class WordContext:
 
     def _add_between(self, units: list[list[int]], between: str, inside: bool) -> None:
         if self.plain:
-            units += [self.encode(word) for word in self.plain.normalise(between).split()]
+            units += [self.encode(word) for word in self.plain.normalize(between).split()]
         elif between:
             units.append(self.encode(between, blank=False))
 

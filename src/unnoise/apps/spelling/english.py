@@ -50,7 +50,7 @@ CONFUSED = {
     word: frozenset(words.split()) - {word} for words in _CONFUSED.replace("\n", " ").split(",") for word in words.split()
 }  # known words that are often confused
 _VARIANTS = """\
-aeroplane airplane, aluminium aluminum, cosy cozy, defence defense, grey gray, jewellery jewelry, licence license, moustache
+aeroplane airplane, aluminium aluminum, cosy cozy, defence defense, grey gray, jewellery jewelry, license license, moustache
 mustache, mum mom, mummy mommy, mums moms, offence offense, plough plow, programme program, programmes programs, pyjamas
 pajamas, sceptical skeptical, tyre tire, tyres tires
 """
@@ -86,7 +86,7 @@ AT_ONCE = 64  # words compared with all others at once
 
 
 def edit_distance(one: str, other: str) -> int:
-    """Return the optimal string alignment distance: letters inserted, deleted or replaced, and neighbours swapped."""
+    """Return the optimal string alignment distance: the number of insertions, deletions, replacements and adjacent swaps."""
     from rapidfuzz.distance import OSA
 
     return OSA.distance(one, other)

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from unnoise.model.model import Model
 
 MOST = 6  # alternatives scored in context
-MOST_BY_WORDS = 24  # with a model over word pieces, where one row of the network scores all of them
+MOST_BY_WORDS = 24  # limit for a model over word pieces, which scores all candidates in one row
 MARGIN = 4.0  # nats before context: alternatives further behind the written word are dropped
 CONTEXT_RANGE = 30.0  # nats that context can add to a candidate: twice the largest observed value
-EXPONENT = 1.5  # of 1 − strength
-EXPONENT_DOUBTFUL = 1.8  # with a model over word pieces, for an unknown word, or one that is often confused with another
+EXPONENT = 1.5  # exponent of 1 − strength
+EXPONENT_DOUBTFUL = 1.8  # for a model over word pieces: unknown words and often confused words
 EXPONENT_KNOWN = 1.0  # for all other words
 EXPONENT_JOINED = 0.15  # for joining two known words: both spellings are often correct
 DOUBT = 3  # exponent of 1 − p(as written)
@@ -85,7 +85,7 @@ class Speller:
         self.decided = min(MARGIN, abs(self.channel.context) * CONTEXT_RANGE)  # nats before context that decide alone
 
     def correct(self, text: str, strength: float = 0.5, keep: Collection[str] = ()) -> Correction:
-        """Return the text with each word replaced by its likeliest candidate if `edits` finds that likely enough.
+        """Return the text with each word replaced by its most probable candidate if `edits` finds that likely enough.
 
         An unknown word that is the whole text is not a candidate itself: the question is how to spell it.
         """
@@ -104,7 +104,7 @@ class Speller:
         return Correction("".join([*pieces, text[last:]]), edits)
 
     def edits(self, text: str, sets: Iterable[list[Candidate]], strength: float) -> list[Edit]:
-        """Return the edits whose likeliest candidate has a probability p > (1 − strength)^1.5.
+        """Return the edits whose most probable candidate has a probability p > (1 − strength)^1.5.
 
         With a model over word pieces, p · (1 − p(as written))³ must exceed (1 − strength)^γ, where γ = 1.8 for a word that is
         unknown or often confused with the candidate, 0.15 for joining two known words, and 1 for all other words.
@@ -158,7 +158,9 @@ class Speller:
             yield [c._replace(evidence=c.evidence | {"context": context.get(c.text, usual)}) for c in candidates]
 
     def _undecided(self, candidates: list[Candidate]) -> list[Candidate]:
-        """Return the candidates that context can decide between, likeliest first; none if one is far ahead of the others."""
+        """Return the candidates that context can decide between, most probable first.
+
+        The list is empty if one candidate is far more probable than the others."""
         scored = sorted(((self.channel.score(c.evidence), c) for c in candidates), key=lambda pair: -pair[0])
         near = [candidate for score, candidate in scored if scored[0][0] - score < self.decided]
         return near if len(near) > 1 else []

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from unnoise.training.trainer import TrainingRun
 
 FILE = "words.txt.gz"
-LEXICON = "frequency_dictionary_en_82_765.txt"  # 82,765 English words of symspellpy (MIT licence)
+LEXICON = "frequency_dictionary_en_82_765.txt"  # 82,765 English words of symspellpy (MIT license)
 WORD = re.compile(r"(?<!\w)[A-Za-z]+(?:'[A-Za-z]+)*(?!\w)")
 BLANK = re.compile(r"\s")
 PIECE = 1 << 16  # characters counted at once, few enough for the processor's cache

@@ -25,7 +25,7 @@ NEUTRAL = {
 
 @dataclass(frozen=True)
 class CompletionRequest:
-    """A parsed request: for each prompt, the likeliest `n` of `best_of` samples with at most `rooms` new tokens."""
+    """A parsed request: for each prompt, the most probable `n` of `best_of` samples with at most `rooms` new tokens."""
 
     name: str
     model: Model

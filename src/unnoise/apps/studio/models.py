@@ -22,8 +22,8 @@ from unnoise.sampler import Sampler
 from unnoise.sampler_table import named_sampler, sampler_fields, sampler_name
 
 MOST_IMAGES = 16
-MOST_PIXELS = 8_192  # of all images in one message
-MOST_GAPS = 32  # of a template
+MOST_PIXELS = 8_192  # largest number of pixels in one message
+MOST_GAPS = 32  # largest number of gaps in a template
 
 State = TypeVar("State")
 

@@ -14,13 +14,13 @@ from unnoise.apps.studio.models import Models, most_images
 from unnoise.data import Pixels
 from unnoise.model.model import Model
 
-MOST_BYTES = 200_000  # of a request
+MOST_BYTES = 200_000  # largest request
 SECONDS_TO_ARRIVE = 10.0
-MOST_CHARACTERS = 20_000  # of a text
+MOST_CHARACTERS = 20_000  # longest text
 MOST_STEPS = 1024
 MOST_SEED = 2**53 - 1  # largest exact integer in JavaScript
 NAME = 200  # characters of a model, or of a sampler with its settings
-INTERVALS = 40  # of a path of noise
+INTERVALS = 40  # number of intervals in a path of noise
 REQUIRED: Any = object()
 HALVES = ("upper", "lower", "left", "right")
 

@@ -138,7 +138,7 @@ class AccessCheck:
         return self.host in EVERYWHERE
 
     def is_token(self, sent: str | None) -> bool:
-        """Return whether this is the token, in constant time."""
+        """Return whether `sent` equals the access token, compared in constant time."""
         return bool(sent and self.token) and hmac.compare_digest(str(sent).encode(), str(self.token).encode())
 
 

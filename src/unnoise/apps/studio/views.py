@@ -75,7 +75,7 @@ def infill(model: Model, template: str, variants: int, options: dict[str, Any]) 
 
 
 def _fill_words(model: Model, text: str, count: int, options: dict[str, Any]) -> Steps:
-    """Yield the likeliest variants of a text with [WORD]s, and the probability of each word."""
+    """Yield the most probable variants of a text with [WORD]s, and the probability of each word."""
     if text.count(WORD) > MOST_WORDS:
         raise BadRequest(f"A text may have {MOST_WORDS} marks {WORD}, found {text.count(WORD)}.", param="template")
     check_only_words(text)
@@ -99,7 +99,7 @@ def blank(model: Model, text: str) -> Steps:
 
 @view("ids", "place", "t")
 def candidates(model: Model, ids: list[int], place: int, t: float) -> Steps:
-    """Yield the likeliest tokens at a position of a state; masked noise masks the position first."""
+    """Yield the most probable tokens at a position of a state. For masked noise the position is masked first."""
     if isinstance(model.process, Masked):
         ids[place : place + 1] = [model.process.mask] * (place < len(ids))
     yield {"candidates": [[token, round(p, 4)] for token, p in model.candidates(ids, place, t)]}

@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 def published_model(path: str | Path, choices: Choices | None = None) -> Published | None:
     """Return a model that another program saved, or None if the path is not one, but may be a folder of ours.
 
-    path: a folder that one of the readers recognises, a .ckpt or .gguf file, a .bin of llama2.c, or "smollm2".
+    path: a folder that one of the readers recognizes, a .ckpt or .gguf file, a .bin of llama2.c, or "smollm2".
     """
     file = Path(path)
     if str(path) == SMOLLM2 and not file.exists():
@@ -60,12 +60,12 @@ def _find_folder_reader(path: Path, choices: Choices) -> Callable[[], Published]
     """Return the reader of a folder, or of a .ckpt file with a config.json next to it."""
     folder = path if path.is_dir() else path.parent
     described = read_described(folder) if (folder / CONFIG).exists() else {}
-    if not isinstance(described, dict) or "format" in described:  # of a model of ours
+    if not isinstance(described, dict) or "format" in described:  # a model in our own format
         if path.is_dir():
             return None
         described = {}
     for reader in READERS:
-        if reader.recognises(path, described):
+        if reader.recognizes(path, described):
             return partial(reader.read, path, described, choices)
     if "model_type" not in described:
         return None

@@ -70,13 +70,13 @@ class Exported:
         labels: whether the layout has labels.
         """
         if self.method != method:
-            raise ValueError(f"the layout {layout} is for the method {method}, and this is a model of {self.method}")
+            raise ValueError(f"the layout {layout} is for the method {method}, but this is a model of {self.method}")
         if self.labels and not labels:
-            raise ValueError(f"the layout {layout} has no labels, and this model has {self.labels}")
+            raise ValueError(f"the layout {layout} has no labels, but this model has {self.labels}")
         found = self.network["time_input"] if self.network["time"] else None
         if found != time_input or (found == "loglinear" and self.network["sigma_eps"] != SIGMA_EPS):
             needed = "without time" if time_input is None else f"with --network ddit:time_input={time_input}"
-            raise ValueError(f"the layout {layout} needs a network {needed}, and this one has time_input={found}")
+            raise ValueError(f"the layout {layout} needs a network {needed}, but this one has time_input={found}")
         if self.network["causal"] or self.network["hidden"] != 4 * self.network["width"]:
             raise ValueError(f"the layout {layout} needs a bidirectional network with a perceptron of four times its width")
 
@@ -318,7 +318,7 @@ DDIT_READERS = (
     *(type_reader(kind, read=partial(read_layout, layout)) for kind, layout in HF_LAYOUTS.items()),
     Reader(
         types=(),
-        recognises=lambda folder, described: folder.is_dir() and {"tokens", "graph", "noise", "model"} <= described.keys(),
+        recognizes=lambda folder, described: folder.is_dir() and {"tokens", "graph", "noise", "model"} <= described.keys(),
         read=partial(read_layout, _sedd_layout),
     ),
 )

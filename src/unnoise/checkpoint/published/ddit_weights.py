@@ -121,7 +121,7 @@ def names(config: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[int, ...]
 
 
 def read_ddit(layout: Layout, found: Mapping[str, Tensor], folder: Path, choices: Choices) -> Published:
-    """Return the model of a layout, given its tensors and the folder of its tokenizer."""
+    """Build the published model that a layout describes from its tensors and the tokenizer in a folder."""
     tensors = bare_names(found)
     sizes = tensor_sizes(tensors, layout)
     if layout.labels and len(tensors.get(LABELS, ())) != layout.labels + 1:
@@ -242,6 +242,3 @@ def check_rotary(tensors: dict[str, Tensor], layout: Layout) -> None:
             buffer = buffer[0, 1, 0, 0, : head_width // 2]
         if buffer.shape != wanted.shape or not torch.allclose(buffer.float(), wanted, rtol=1e-2, atol=1e-4):
             raise ValueError(f"its rotary positions ({name}) do not have base 10,000 for {layout.heads} heads")
-
-
-# ---- configurations ------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ INV_FREQ = "rotary_emb.inv_freq"  # a buffer of older files
 
 @dataclass(frozen=True)
 class Names:
-    """The tensor names of a format, with {} for the number of the layer.
+    """The tensor names of a format, with {} for the index of the layer.
 
     interleaved: rotary positions rotate the features (2i, 2i + 1) of a head, instead of (i, i + D/2) as in our network.
     """

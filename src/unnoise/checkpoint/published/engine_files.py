@@ -1,6 +1,6 @@
 """Causal language models in the single files of inference engines: NAME.gguf of llama.cpp, and NAME.bin of llama2.c.
 
-GGUF files, quantised or not, need the package gguf (the extra `eval`).
+GGUF files, quantized or not, need the package gguf (the extra `eval`).
 
 NAME.bin has float32 weights. It starts with seven integers (width, hidden, layers, heads, kv_heads, tokens, length; the number
 of tokens is negative if the head is not tied), followed by the tensors, each for all layers. tokenizer.bin, next to it, starts
@@ -93,7 +93,7 @@ def read_gguf(path: Path) -> Published:
         about = {name: field.contents() for name, field in file.fields.items()}
         found = {one.name: torch.from_numpy(dequantize(one.data, one.tensor_type).copy()) for one in file.tensors}
     except Exception as error:  # the library raises exceptions of any type for a damaged file
-        raise ValueError(f"it is damaged or cut short ({type(error).__name__}: {error})") from error
+        raise ValueError(f"it is corrupted or truncated ({type(error).__name__}: {error})") from error
     return _gguf_model(about, found)
 
 
@@ -169,7 +169,7 @@ def read_llama2c(path: Path) -> Published:
     size = HEADER.size + 4 * sum(math.prod(shape) for _, shape in layout)
     if path.stat().st_size != size:
         raise ValueError(
-            f"it is not a file of llama2.c, or cut short: its header asks for {size:,} bytes, found {path.stat().st_size:,}"
+            f"it is not a file of llama2.c, or truncated: its header asks for {size:,} bytes, found {path.stat().st_size:,}"
         )
     values = torch.from_numpy(np.fromfile(path, "<f4", offset=HEADER.size))
     weights = llama_weights(_split_tensors(values, layout, config["depth"]), LLAMA2C_NAMES, config)
@@ -191,7 +191,7 @@ def _llama2c_header(path: Path) -> dict[str, Any]:
     if start[:2] == b"PK" or start[:1] == b"\x80":
         raise ValueError("it is a pickle, which unnoise does not open; convert it to safetensors")
     if len(start) < HEADER.size:
-        raise ValueError("it is not a file of llama2.c, or cut short: it has no header")
+        raise ValueError("it is not a file of llama2.c, or truncated: it has no header")
     if struct.unpack_from("<I", start)[0] == NEWER:
         raise ValueError("it has a later format of llama2.c: export it with --version 0")
     width, hidden, depth, heads, kv_heads, vocab, length = HEADER.unpack(start)
@@ -259,7 +259,7 @@ def _llama2c_tokenizer(path: Path, vocab: int) -> Tokenizer:
             score, length = struct.unpack_from("<fi", content, place)
             place += 8 + length
             if length < 0 or place > len(content):
-                raise ValueError("it is cut short")
+                raise ValueError("it is truncated")
             tokens.append(content[place - length : place].decode().replace(" ", SPACE))
             scores.append(score)
         if place != len(content):

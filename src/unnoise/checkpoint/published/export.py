@@ -63,7 +63,7 @@ def export(model: "Model", layout: str, folder: Path) -> Path:
     network = model.network
     if not isinstance(network, Ddit):
         raise ValueError(
-            f"only models with the network ddit are written in published layouts, and this one has {type(network).__name__}: "
+            f"only models with the network ddit are written in published layouts, but this one has {type(network).__name__}: "
             "train with --network ddit"
         )
     base, _, settings = model.method.name.partition(":")

@@ -116,6 +116,6 @@ def read_lightning(path: Path, described: Mapping[str, Any], choices: Choices) -
 
 LIGHTNING_READER = Reader(
     types=(),
-    recognises=lambda path, described: "model_type" not in described and checkpoint_file(path) is not None,
+    recognizes=lambda path, described: "model_type" not in described and checkpoint_file(path) is not None,
     read=read_lightning,
 )

@@ -1,7 +1,7 @@
 """MD4 (arXiv:2406.04329): config.json with the fields of its ml_collections configuration, and its flax parameters.
 
 Its own checkpoints are orbax folders. This module reads params.npz, the tree of `ema_params` (or `params`) saved by numpy, with
-names joined by / and kernels [in, out]. Only text models are supported; image models have another network.
+names joined by / and kernels [in, out]. Only text models are supported; image models have a different network.
 """
 
 import math

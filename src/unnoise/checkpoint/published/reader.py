@@ -60,7 +60,7 @@ def read_token(described: Mapping[str, Any], name: str, vocab: int) -> int | Non
 
 
 def expect(described: Mapping[str, Any], **wanted: object) -> None:
-    """Raise ValueError if a field is present with another value than the one wanted."""
+    """Raise ValueError if a field is present with a value other than the expected one."""
     for name, value in wanted.items():
         found = described.get(name)
         if found is not None and (found != value or isinstance(found, bool) != isinstance(value, bool)):
@@ -118,12 +118,12 @@ class Reader:
     """A reader of one published layout.
 
     types: the `model_type` values in config.json that it accepts, for error messages.
-    recognises: predicate on a folder (or a single file) and its configuration.
-    read: function that returns the model. It may raise any of `formats.DAMAGE`.
+    recognizes: predicate on a folder (or a single file) and its configuration.
+    read: function that returns the model. It may raise any of `published.DAMAGE`.
     """
 
     types: tuple[str, ...]
-    recognises: Callable[[Path, Mapping[str, Any]], bool]
+    recognizes: Callable[[Path, Mapping[str, Any]], bool]
     read: Callable[[Path, Mapping[str, Any], Choices], Published]
 
 

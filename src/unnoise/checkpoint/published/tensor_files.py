@@ -66,7 +66,7 @@ class Tensors:
         return tensor.float() if tensor.dim() == 1 or tensor.dtype == torch.float64 else tensor
 
     def check_all_taken(self, kind: str) -> None:
-        """Raise ValueError if tensors are left over, since the file then holds another network."""
+        """Raise ValueError if tensors are left over, since the file then contains a different network."""
         if self.found:
             raise ValueError(f"the tensor {min(self.found)} is unknown to {kind}")
 
@@ -76,7 +76,7 @@ def tensor_paths(folder: Path) -> list[Path]:
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     if (folder / WEIGHTS).exists():  # reading a pipe may never end
-        raise ValueError(f"{WEIGHTS} is not an ordinary file")
+        raise ValueError(f"{WEIGHTS} is not a regular file")
     if not (folder / INDEX).exists():
         pickled = " (a pickle, such as pytorch_model.bin, is not opened)" if list(folder.glob("*.bin")) else ""
         raise ValueError(f"{WEIGHTS} is missing{pickled}")
@@ -98,7 +98,7 @@ def tensor_names(folder: Path) -> set[str]:
             with safe_open(path, "pt") as file:
                 found |= set(file.keys())
         except (SafetensorError, OSError) as error:
-            raise ValueError(f"{path.name}: it is damaged or cut short ({error})") from error
+            raise ValueError(f"{path.name}: it is corrupted or truncated ({error})") from error
     return found
 
 
@@ -153,7 +153,7 @@ class StandIn:
 def read_pickle(path: Path) -> Any:
     """Return the content of a file of torch.save, its tensors memory-mapped; raise ValueError if it would run code."""
     if not path.is_file():
-        raise ValueError(f"{path.name} is not an ordinary file")
+        raise ValueError(f"{path.name} is not a regular file")
     with open(path, "rb") as file:
         zipped = file.read(2) == ZIPPED
     try:

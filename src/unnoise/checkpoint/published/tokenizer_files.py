@@ -56,7 +56,7 @@ def _without_added(tokenizer: Tokenizer, vocab: int) -> Tokenizer:
 
 
 def special_token(folder: Path, tokenizer: Tokenizer, kind: str) -> int | None:
-    """Return the number of a token such as `mask_token`, if tokenizer_config.json or special_tokens_map.json names it."""
+    """Return the id of a token such as `mask_token`, if tokenizer_config.json or special_tokens_map.json names it."""
     for file in ("tokenizer_config.json", "special_tokens_map.json"):
         if not (folder / file).exists():
             continue
@@ -99,7 +99,7 @@ def _byte_symbols() -> list[str]:
 
 
 def with_codec(model: Published, chosen: str | Path | Codec) -> Published:
-    """Return the model with another codec; raise ValueError if it has a tokenizer or a different number of tokens.
+    """Return the model with a different codec; raise ValueError if it has a tokenizer or a different number of tokens.
 
     chosen: a codec, its name, a tokenizer.json, or a folder with one or with GPT-2's vocab.json and merges.txt.
     """
