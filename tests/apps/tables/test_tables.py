@@ -352,7 +352,7 @@ def test_images_are_in_bits_per_dimension(home: Path, tmp_path: Path, capsys: py
         run(f"eval --data {home / 'cifar10.npz'} --model {home / 'pictures'} --samples 2 --error 0 --json", capsys)
     )
     assert row[3].startswith(f"{found['bits_per_char']:.3f} ±") and row[4] == "" and "images: bits" not in shown
-    assert "the table images is of images, and" in run(f"{line} --model {home / 'letters'}", capsys, 2)
+    assert "the table images is of images, but" in run(f"{line} --model {home / 'letters'}", capsys, 2)
     line = f"eval --table text8 --data {home / 'text8.txt'} --model {home / 'pictures'}"
     assert "it is a model of images, and protocols are for texts; it can follow no protocol" in run(line, capsys, 2)
 
